@@ -1,0 +1,121 @@
+// Room 1, geometry: the integers of a layer are admitted here and only here.
+//
+// A Geometry is immutable and always admissible; every other room takes one and never checks these numbers again.
+// Words (contract section 1): a visible run is the n tokens one query may attend to; a group is r consecutive tokens of
+// it, counted from its first position, the anchor; the n mod r newest tokens are the raw tail; a row is the ascending
+// list of positions a query attends to.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "seriatim/status.hpp"
+#include "seriatim/tensor.hpp"
+
+namespace seriatim {
+
+// How r raw index keys become one pooled key.
+enum class Pooling : std::uint8_t {
+  kMean,  // mean, RMS norm with (1 + w), rotation at the group's first token (QSA)
+  kNone,  // r = 1 and keys arrive finished: stored as given (DeepSeek's indexer and its relatives)
+};
+
+// Where the score's scale 1/sqrt(index_dim) stands. Each place gives other bits, so each is its own option.
+enum class ScaleAt : std::uint8_t {
+  kAfterSum,    // (sum over heads) / f32(sqrt(index_dim))      (QSA)
+  kBeforeRelu,  // relu(dot * f32(1/sqrt(index_dim)))
+  kAfterRelu,   // relu(dot) * f32(1/sqrt(index_dim))
+  kNowhere,     // the caller's head weights carry it, or there is none
+};
+
+// What a caller asks for. The defaults are those of QSA (`qwen4_exp`).
+struct GeometryOptions {
+  std::int64_t group_tokens = 4;      // r
+  std::int64_t budget_tokens = 2048;  // B, a multiple of r
+
+  std::int64_t query_heads = 24;  // H_q, a multiple of kv_heads
+  std::int64_t kv_heads = 2;
+  std::int64_t head_dim = 256;
+  std::int64_t value_dim = 0;      // 0: head_dim
+  bool values_alias_keys = false;  // values are the leading value_dim of the keys; nothing is stored twice
+  std::optional<float> softmax_scale;  // absent: 1/sqrt(head_dim)
+
+  std::int64_t index_heads = 4;
+  std::int64_t index_dim = 128;
+  std::int64_t index_rotary_dim = 64;  // even, at most index_dim; 0: no rotation
+  double rope_theta = 1e7;
+  std::vector<float> inv_freq;          // [index_rotary_dim / 2]; empty: from rope_theta, in the reference's roundings
+  std::vector<std::uint8_t> rope_axes;  // [index_rotary_dim / 2] in 0..2: the M-RoPE coordinate each pair takes;
+                                        // empty: every pair takes the token's position
+  float norm_eps = 1e-6f;
+  Pooling pooling = Pooling::kMean;
+  bool relu = true;
+  ScaleAt scale_at = ScaleAt::kAfterSum;
+
+  DType kv_dtype = DType::kF32;     // storage of keys and values: f32, bf16 or f16
+  DType index_dtype = DType::kF32;  // storage and rounding of raw and pooled index keys
+};
+
+// The tokens one query may attend to: positions anchor, anchor + 1, ... anchor + tokens - 1.
+struct VisibleRun {
+  std::int64_t anchor = 0;
+  std::int64_t tokens = 0;
+};
+
+class Geometry {
+ public:
+  // The number of positions there are: 0 .. kPositions - 1. Rows store positions as i32.
+  static constexpr std::int64_t kPositions = std::int64_t{1} << 31;
+  // No extent may exceed this; products of admitted extents are checked besides.
+  static constexpr std::int64_t kMaxExtent = std::int64_t{1} << 24;
+
+  // Admits `options`, or says which number is at fault and why.
+  // Errors  InvalidArgument: zero, negative or too large sizes; B not a multiple of r; query heads not a multiple of kv
+  //         heads; rotary dims odd or above index_dim; inv_freq or rope_axes of another length, not finite or above 1;
+  //         pooling `none` with r != 1; aliased values wider than keys; a scale or eps that is not finite and positive.
+  //         Overflow: a token or row whose bytes do not fit 64 bits.
+  static Result<Geometry> admit(GeometryOptions options);
+
+  std::int64_t group_tokens() const { return options_.group_tokens; }
+  std::int64_t budget_tokens() const { return options_.budget_tokens; }
+  std::int64_t query_heads() const { return options_.query_heads; }
+  std::int64_t kv_heads() const { return options_.kv_heads; }
+  std::int64_t heads_per_kv() const { return options_.query_heads / options_.kv_heads; }
+  std::int64_t head_dim() const { return options_.head_dim; }
+  std::int64_t value_dim() const { return options_.value_dim; }
+  bool values_alias_keys() const { return options_.values_alias_keys; }
+  float softmax_scale() const { return *options_.softmax_scale; }
+  std::int64_t index_heads() const { return options_.index_heads; }
+  std::int64_t index_dim() const { return options_.index_dim; }
+  std::int64_t index_rotary_dim() const { return options_.index_rotary_dim; }
+  std::span<const float> inv_freq() const { return options_.inv_freq; }
+  std::span<const std::uint8_t> rope_axes() const { return options_.rope_axes; }
+  float norm_eps() const { return options_.norm_eps; }
+  Pooling pooling() const { return options_.pooling; }
+  bool relu() const { return options_.relu; }
+  ScaleAt scale_at() const { return options_.scale_at; }
+  DType kv_dtype() const { return options_.kv_dtype; }
+  DType index_dtype() const { return options_.index_dtype; }
+
+  // K = B / r.
+  std::int64_t budget_groups() const { return options_.budget_tokens / options_.group_tokens; }
+  // Storage for one row, in entries: B + r - 1.
+  std::int64_t row_capacity() const { return options_.budget_tokens + options_.group_tokens - 1; }
+  // G = floor(n / r) complete groups.
+  std::int64_t groups(std::int64_t visible_tokens) const { return visible_tokens / options_.group_tokens; }
+  // The raw tail, n mod r.
+  std::int64_t tail_tokens(std::int64_t visible_tokens) const { return visible_tokens % options_.group_tokens; }
+  // The row's width without excluded groups: n up to B + r - 1, else B + n mod r.
+  std::int64_t row_width(std::int64_t visible_tokens) const;
+
+  // Errors  InvalidArgument: anchor or tokens negative, or positions at or past kPositions. `row` is named in the error.
+  Status check_run(VisibleRun run, std::int64_t row = -1) const;
+
+ private:
+  explicit Geometry(GeometryOptions options) : options_(std::move(options)) {}
+  GeometryOptions options_;  // with every default filled in
+};
+
+}  // namespace seriatim

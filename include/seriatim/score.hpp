@@ -1,0 +1,26 @@
+// Room 3, score: index queries x pooled keys -> one f32 score per group.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "seriatim/executor.hpp"
+#include "seriatim/geometry.hpp"
+#include "seriatim/index.hpp"
+#include "seriatim/status.hpp"
+#include "seriatim/tensor.hpp"
+
+namespace seriatim {
+
+// Scores every group for one query.
+// Takes   query [index_heads, index_dim] in index_dtype, finished (normed and rotated)
+//         head_weights [index_heads] f32 or empty: no weights. Signed; they multiply relu(dot).
+//         pooled: the visible groups
+// Gives   scores [pooled.groups] f32: (sum over heads, in head order, of relu(dot(q_h, key))) / f32(sqrt(index_dim)),
+//         or as the geometry's options say. An overflow shows as a NaN or infinite score; nothing is judged here.
+// Errors  InvalidArgument: shapes, strides, dtypes, sizes. Scores are untouched then.
+// Memory  none. Threads  any number at once on different outputs. Source  contract section 3, step 4.
+Status score_groups(const Geometry& geometry, ConstTensor query, ConstTensor head_weights, const PooledKeys& pooled,
+                    std::span<float> scores);
+
+}  // namespace seriatim

@@ -1,0 +1,144 @@
+#include "seriatim/geometry.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/checked.hpp"
+#include "base/inv_freq.hpp"
+
+namespace seriatim {
+namespace {
+
+Status invalid(std::string_view argument, std::string_view message, std::int64_t index = -1) {
+  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, message), {-1, index});
+}
+
+struct NamedExtent {
+  std::string_view name;
+  std::int64_t value;
+};
+
+Status check_extents(const GeometryOptions& o) {
+  const NamedExtent extents[] = {{"group_tokens", o.group_tokens}, {"budget_tokens", o.budget_tokens},
+                                 {"query_heads", o.query_heads},   {"kv_heads", o.kv_heads},
+                                 {"head_dim", o.head_dim},         {"value_dim", o.value_dim},
+                                 {"index_heads", o.index_heads},   {"index_dim", o.index_dim}};
+  for (const auto& [name, value] : extents) {
+    if (value < 1 || value > Geometry::kMaxExtent) {
+      return invalid(name, fmt::format("{} is not in 1..{}", value, Geometry::kMaxExtent));
+    }
+  }
+  return {};
+}
+
+Status check_relations(const GeometryOptions& o) {
+  if (o.budget_tokens % o.group_tokens != 0) {
+    return invalid("budget_tokens", fmt::format("{} is not a multiple of group_tokens {}", o.budget_tokens, o.group_tokens));
+  }
+  if (o.query_heads % o.kv_heads != 0) {
+    return invalid("query_heads", fmt::format("{} is not a multiple of kv_heads {}", o.query_heads, o.kv_heads));
+  }
+  if (o.values_alias_keys && o.value_dim > o.head_dim) {
+    return invalid("value_dim", fmt::format("{} aliases keys of only {} dims", o.value_dim, o.head_dim));
+  }
+  if (o.pooling == Pooling::kNone && o.group_tokens != 1) {
+    return invalid("group_tokens", fmt::format("{} with pooling none, which takes finished keys of single tokens", o.group_tokens));
+  }
+  if (!is_float(o.kv_dtype)) return invalid("kv_dtype", fmt::format("{} is not a float type", dtype_name(o.kv_dtype)));
+  if (!is_float(o.index_dtype)) {
+    return invalid("index_dtype", fmt::format("{} is not a float type", dtype_name(o.index_dtype)));
+  }
+  return {};
+}
+
+Status check_rotation(const GeometryOptions& o) {
+  const std::int64_t rotary = o.index_rotary_dim;
+  if (rotary < 0 || rotary % 2 != 0 || rotary > o.index_dim) {
+    return invalid("index_rotary_dim", fmt::format("{} is not an even number in 0..index_dim {}", rotary, o.index_dim));
+  }
+  const auto pairs = static_cast<std::size_t>(rotary / 2);
+  if (!o.inv_freq.empty() && o.inv_freq.size() != pairs) {
+    return invalid("inv_freq", fmt::format("{} entries for {} pairs", o.inv_freq.size(), pairs));
+  }
+  for (std::size_t i = 0; i < o.inv_freq.size(); ++i) {
+    // Above 1 an angle could pass the range in which sine and cosine are correctly rounded.
+    if (!(o.inv_freq[i] >= 0.0f && o.inv_freq[i] <= 1.0f)) {
+      return invalid("inv_freq", fmt::format("entry {} is {}, not in 0..1", i, o.inv_freq[i]), static_cast<std::int64_t>(i));
+    }
+  }
+  if (o.inv_freq.empty() && rotary > 0 && !(std::isfinite(o.rope_theta) && o.rope_theta >= 1.0)) {
+    return invalid("rope_theta", fmt::format("{} is not a finite number of at least 1", o.rope_theta));
+  }
+  if (!o.rope_axes.empty() && o.rope_axes.size() != pairs) {
+    return invalid("rope_axes", fmt::format("{} entries for {} pairs", o.rope_axes.size(), pairs));
+  }
+  for (std::size_t i = 0; i < o.rope_axes.size(); ++i) {
+    if (o.rope_axes[i] > 2) {
+      return invalid("rope_axes", fmt::format("entry {} is {}, not in 0..2", i, o.rope_axes[i]), static_cast<std::int64_t>(i));
+    }
+  }
+  return {};
+}
+
+Status check_scalars(const GeometryOptions& o) {
+  if (!(std::isfinite(o.norm_eps) && o.norm_eps > 0.0f)) {
+    return invalid("norm_eps", fmt::format("{} is not finite and positive", o.norm_eps));
+  }
+  if (o.softmax_scale && !(std::isfinite(*o.softmax_scale) && *o.softmax_scale > 0.0f)) {
+    return invalid("softmax_scale", fmt::format("{} is not finite and positive", *o.softmax_scale));
+  }
+  return {};
+}
+
+// Everything later sized by this geometry must fit 64 bits even for the largest number of tokens there can be.
+Status check_bytes(const GeometryOptions& o) {
+  const auto keys = checked_product({o.kv_heads, o.head_dim, 4, Geometry::kPositions});
+  const auto values = checked_product({o.kv_heads, o.value_dim, 4, Geometry::kPositions});
+  const auto queries = checked_product({o.query_heads, std::max(o.head_dim, o.value_dim), 4});
+  const auto index = checked_product({o.index_heads, o.index_dim, 4});
+  if (!keys || !values || !checked_add(*keys, *values) || !queries || !index) {
+    return Status::error(Code::kOverflow, "geometry", "geometry: heads x dims do not fit 64-bit sizes");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<Geometry> Geometry::admit(GeometryOptions options) {
+  if (options.value_dim == 0) options.value_dim = options.head_dim;
+  for (auto check : {check_extents, check_relations, check_rotation, check_scalars, check_bytes}) {
+    if (Status status = check(options); !status.ok()) return status;
+  }
+  if (!options.softmax_scale) {
+    options.softmax_scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(options.head_dim)));
+  }
+  if (options.inv_freq.empty()) {
+    for (std::int64_t pair = 0; pair < options.index_rotary_dim / 2; ++pair) {
+      options.inv_freq.push_back(inv_freq_from_theta(options.rope_theta, pair, options.index_rotary_dim));
+    }
+  }
+  return Geometry(std::move(options));
+}
+
+std::int64_t Geometry::row_width(std::int64_t visible_tokens) const {
+  return visible_tokens <= row_capacity() ? visible_tokens : budget_tokens() + tail_tokens(visible_tokens);
+}
+
+Status Geometry::check_run(VisibleRun run, std::int64_t row) const {
+  const auto refuse = [row](std::string_view argument, std::string_view what) {
+    const auto where = row < 0 ? std::string() : fmt::format(" (row {})", row);
+    return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}{}", argument, what, where), {row, -1});
+  };
+  if (run.anchor < 0 || run.anchor >= kPositions) {
+    return refuse("anchor", fmt::format("{} is not in 0..{}", run.anchor, kPositions - 1));
+  }
+  if (run.tokens < 0) return refuse("visible", fmt::format("{} tokens is negative", run.tokens));
+  if (run.tokens > kPositions - run.anchor) {
+    return refuse("visible", fmt::format("{} tokens from anchor {} pass the last position {}", run.tokens, run.anchor, kPositions - 1));
+  }
+  return {};
+}
+
+}  // namespace seriatim

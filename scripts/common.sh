@@ -1,0 +1,42 @@
+# shellcheck shell=bash
+# What scripts/demo, scripts/test and .ci/run share. Sourced, not run.
+
+set -euo pipefail
+root="$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
+cd "$root"
+
+# The packaged compiler, CMake and Python are the ones the project is tested with; a version manager's shims earlier on
+# PATH would hide them.
+export PATH="/usr/bin:/bin:/usr/sbin:/sbin:$PATH"
+export CMAKE_GENERATOR=Ninja
+
+die() {
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  exit 1
+}
+
+# configure DIR [CMAKE ARGUMENTS...]
+configure() {
+  local dir="$1"
+  shift
+  if command -v ccache >/dev/null; then
+    set -- "-DCMAKE_CXX_COMPILER_LAUNCHER=ccache" "$@"
+  fi
+  cmake -S "$root" -B "$dir" -Wno-dev "$@"
+}
+
+# build DIR [TARGETS...]: ninja draws its progress on one line of a terminal and writes a line per step elsewhere.
+build() {
+  local dir="$1"
+  shift
+  if (($#)); then
+    cmake --build "$dir" --parallel "$(nproc)" --target "$@"
+  else
+    cmake --build "$dir" --parallel "$(nproc)"
+  fi
+}
+
+# run_tests DIR
+run_tests() {
+  ctest --test-dir "$1" --output-on-failure --no-tests=error --parallel "$(nproc)"
+}

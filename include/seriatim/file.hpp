@@ -69,7 +69,7 @@ class SafetensorsFile {
 
   // All tensors in the header's order.
   const std::vector<SafetensorsEntry>& entries() const { return entries_; }
-  std::vector<std::string> names() const;
+  const std::vector<std::string>& names() const { return names_; }
   bool contains(std::string_view name) const { return index_.find(name) != index_.end(); }
 
   // Gives   a dense row-major view into the file's bytes, perhaps unaligned (see above). A tensor of no elements has a
@@ -82,6 +82,7 @@ class SafetensorsFile {
   std::span<const std::byte> data_;          // the data section
   Metadata metadata_;
   std::vector<SafetensorsEntry> entries_;
+  std::vector<std::string> names_;
   std::map<std::string, std::size_t, std::less<>> index_;
 };
 

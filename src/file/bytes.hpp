@@ -1,0 +1,51 @@
+// Small helpers of the readers: little-endian loads, file bytes made fit to print, exceptions turned into values.
+#pragma once
+
+#include <bit>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "seriatim/status.hpp"
+
+namespace seriatim::file {
+
+static_assert(std::endian::native == std::endian::little, "views are the file's own little-endian bytes");
+
+// Takes at least sizeof(Integer) bytes; any alignment.
+template <typename Integer>
+Integer load_little(std::span<const std::byte> bytes) {
+  Integer value = 0;
+  std::memcpy(&value, bytes.data(), sizeof value);
+  return value;
+}
+
+inline std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+inline std::span<const std::byte> bytes_of(std::string_view text) {
+  return std::as_bytes(std::span<const char>(text.data(), text.size()));
+}
+
+// A name from an outside file for a one-line message: cut near 48 bytes between characters, control bytes as "?".
+std::string printable(std::string_view text);
+
+// Runs `body`, which returns a Status or a Result; memory that the system refuses becomes kOutOfMemory.
+template <typename Body>
+auto guarded(Body&& body) -> decltype(body()) {
+  try {
+    return body();
+  } catch (const std::bad_alloc&) {
+    return Status::error(Code::kOutOfMemory, "file", "no memory for the file");
+  } catch (const std::length_error&) {
+    return Status::error(Code::kOutOfMemory, "file", "no memory for the file");
+  }
+}
+
+}  // namespace seriatim::file

@@ -1,0 +1,137 @@
+// Reading: the frame of the file, what the header claims of the data, and views.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "file/bytes.hpp"
+#include "file/dense.hpp"
+#include "file/read_file.hpp"
+#include "file/safetensors_header.hpp"
+#include "seriatim/file.hpp"
+
+namespace seriatim {
+
+namespace {
+
+constexpr std::size_t kLengthBytes = 8;
+
+Status corrupt(std::string_view argument, std::string_view message) {
+  return Status::error(Code::kCorrupt, argument, fmt::format("{}: {}", argument, message));
+}
+
+// The JSON text between the length and the data.
+Result<std::string_view> frame(std::span<const std::byte> bytes, const SafetensorsLimits& limits) {
+  if (bytes.size() < kLengthBytes) return corrupt("header", "the file ends before the header's length");
+  const auto length = file::load_little<std::uint64_t>(bytes);
+  if (length > static_cast<std::uint64_t>(limits.header_bytes)) {
+    return Status::error(Code::kUnsupported, "header",
+                         fmt::format("header: claims {} bytes, the limit is {}", length, limits.header_bytes));
+  }
+  if (length > bytes.size() - kLengthBytes) {
+    return corrupt("header", fmt::format("claims {} bytes, the file has {} left", length, bytes.size() - kLengthBytes));
+  }
+  return file::text_of(bytes.subspan(kLengthBytes, static_cast<std::size_t>(length)));
+}
+
+// One tensor on its own: a known dtype, offsets in order and as far apart as the shape says.
+Status check_extent(const SafetensorsEntry& entry) {
+  const std::string name = file::printable(entry.name);
+  const std::int64_t bits = file::safetensors_element_bits(entry.dtype);
+  if (bits == 0) {
+    return Status::error(Code::kUnsupported, name,
+                         fmt::format("{}: dtype {} is not known", name, file::printable(entry.dtype)));
+  }
+  if (entry.begin_bytes > entry.end_bytes) {
+    return corrupt(name, fmt::format("data_offsets {} and {} are reversed", entry.begin_bytes, entry.end_bytes));
+  }
+  const std::optional<std::int64_t> bytes = file::dense_bytes(entry.shape, bits);
+  if (!bytes) return corrupt(name, "shape and dtype make no whole number of bytes within 64 bits");
+  if (*bytes != entry.end_bytes - entry.begin_bytes) {
+    return corrupt(name, fmt::format("data_offsets hold {} bytes, shape and dtype need {}",
+                                     entry.end_bytes - entry.begin_bytes, *bytes));
+  }
+  return {};
+}
+
+// All tensors together: in the order of their offsets each begins where the one before ended, up to the end of the data.
+Status check_coverage(const std::vector<SafetensorsEntry>& entries, std::int64_t data_bytes) {
+  std::vector<std::size_t> order(entries.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::pair(entries[a].begin_bytes, entries[a].end_bytes) < std::pair(entries[b].begin_bytes, entries[b].end_bytes);
+  });
+  std::int64_t covered = 0;
+  for (const std::size_t i : order) {
+    const std::string name = file::printable(entries[i].name);
+    if (entries[i].end_bytes > data_bytes) {
+      return corrupt(name, fmt::format("ends at byte {} of {} data bytes", entries[i].end_bytes, data_bytes));
+    }
+    if (entries[i].begin_bytes != covered) {
+      const char* what = entries[i].begin_bytes < covered ? "overlaps another" : "leaves a hole before it";
+      return corrupt(name, fmt::format("{}: begins at {}, not {}", what, entries[i].begin_bytes, covered));
+    }
+    covered = entries[i].end_bytes;
+  }
+  if (covered != data_bytes) {
+    return corrupt("data", fmt::format("{} bytes lie behind the last tensor", data_bytes - covered));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes, const SafetensorsLimits& limits) {
+  return file::guarded([&]() -> Result<SafetensorsFile> {
+    const Result<std::string_view> json = frame(bytes, limits);
+    if (!json.ok()) return json.status();
+    Result<file::SafetensorsHeader> header = file::parse_safetensors_header(*json, limits);
+    if (!header.ok()) return header.status();
+    for (const SafetensorsEntry& entry : header->entries) {
+      Status status = check_extent(entry);
+      if (!status.ok()) return status;
+    }
+    SafetensorsFile out;
+    out.data_ = bytes.subspan(kLengthBytes + json->size());
+    Status status = check_coverage(header->entries, std::ssize(out.data_));
+    if (!status.ok()) return status;
+    out.metadata_ = std::move(header->metadata);
+    out.entries_ = std::move(header->entries);
+    for (std::size_t i = 0; i < out.entries_.size(); ++i) {
+      out.names_.push_back(out.entries_[i].name);
+      out.index_.emplace(out.entries_[i].name, i);
+    }
+    return out;
+  });
+}
+
+Result<SafetensorsFile> SafetensorsFile::open(const std::string& path, const SafetensorsLimits& limits) {
+  Result<file::OwnedBytes> owned = file::read_file(path, limits.file_bytes);
+  if (!owned.ok()) return owned.status();
+  Result<SafetensorsFile> out = parse(owned->bytes(), limits);
+  if (out.ok()) out->memory_ = std::move(owned->memory);
+  return out;
+}
+
+Result<ConstTensor> SafetensorsFile::find(std::string_view name) const {
+  return file::guarded([&]() -> Result<ConstTensor> {
+    const std::string shown = file::printable(name);
+    const auto found = index_.find(name);
+    if (found == index_.end()) {
+      return Status::error(Code::kNotFound, shown, fmt::format("{}: is not in the file", shown));
+    }
+    const SafetensorsEntry& entry = entries_[found->second];
+    const std::optional<DType> dtype = file::dtype_of_safetensors(entry.dtype);
+    if (!dtype) {
+      return Status::error(Code::kUnsupported, shown, fmt::format("{}: dtype {} has no view", shown, entry.dtype));
+    }
+    if (entry.shape.size() > kMaxRank) {
+      return Status::error(Code::kUnsupported, shown,
+                           fmt::format("{}: rank {} is above {}", shown, entry.shape.size(), kMaxRank));
+    }
+    return file::dense_view_of(data_.data() + entry.begin_bytes, *dtype, entry.shape);
+  });
+}
+
+}  // namespace seriatim

@@ -1,0 +1,65 @@
+"""Runs what README.md tells a user to type, and holds its C++ against the examples that are compiled.
+
+    check_readme.py --root DIR --seriatim BIN
+
+In the ```sh blocks: a line that starts with build/cli/seriatim is run in a copy of the shipped captures and must end
+with 0; a line that starts with scripts/ must name a script that can be run (scripts/clean-room runs those). Each ```cpp
+block must stand word for word in a file of examples/.
+"""
+
+import argparse
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+TOOL = "build/cli/seriatim "
+
+
+def command_fault(command, root, tool, folder):
+    if command.startswith(TOOL):
+        done = subprocess.run(tool + command[len(TOOL) - 1:], shell=True, cwd=folder, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        return None if done.returncode == 0 else f"`{command}` ended with {done.returncode}:\n{done.stdout}"
+    if command.startswith(("scripts/", ".ci/")):
+        return None if os.access(root / command.split()[0], os.X_OK) else f"`{command}` cannot be run"
+    return None
+
+
+def example_fault(block, root):
+    if any(block in path.read_text(encoding="utf-8") for path in (root / "examples").glob("*.cc")):
+        return None
+    return f"no file of examples/ holds this block:\n{block}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--root", type=pathlib.Path, required=True)
+    parser.add_argument("--seriatim", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    root, tool = arguments.root.resolve(), str(arguments.seriatim.resolve())
+
+    faults, commands, blocks = [], 0, 0
+    with tempfile.TemporaryDirectory() as folder:
+        shutil.copytree(root / "tests" / "fixtures", pathlib.Path(folder) / "tests" / "fixtures")
+        for language, text in BLOCK.findall((root / "README.md").read_text(encoding="utf-8")):
+            if language == "sh":
+                for line in filter(None, (line.split(" #")[0].strip() for line in text.splitlines())):
+                    commands += 1
+                    faults.append(command_fault(line, root, tool, folder))
+            elif language == "cpp":
+                blocks += 1
+                faults.append(example_fault(text, root))
+    faults = [fault for fault in faults if fault]
+    for fault in faults:
+        print(f"README.md: {fault}", file=sys.stderr)
+    print(f"README.md: {commands} commands and {blocks} C++ blocks checked, {len(faults)} faults")
+    return 1 if faults or commands == 0 else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

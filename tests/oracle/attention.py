@@ -1,0 +1,21 @@
+"""Attention over one row in f64 (contract section 4), as plain as it can be said."""
+
+import numpy as np
+
+
+def attend(queries, keys, values, scale):
+    """[H_q, d] queries over the row's [n, H_kv, d] keys and [n, H_kv, d_v] values.
+
+    Gives f64 output [H_q, d_v] and log-sum-exp [H_q]; an empty row gives zeros and -inf.
+    """
+    query_heads, kv_heads = queries.shape[0], keys.shape[1]
+    if len(keys) == 0:
+        return np.zeros((query_heads, values.shape[2])), np.full(query_heads, -np.inf)
+    reader_of = np.arange(query_heads) // (query_heads // kv_heads)
+    k = keys.astype(np.float64)[:, reader_of]
+    v = values.astype(np.float64)[:, reader_of]
+    logits = np.einsum("hd,nhd->hn", queries.astype(np.float64), k) * scale
+    top = logits.max(axis=1)
+    weights = np.exp(logits - top[:, None])
+    total = weights.sum(axis=1)
+    return np.einsum("hn,nhd->hd", weights, v) / total[:, None], top + np.log(total)

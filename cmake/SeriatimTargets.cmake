@@ -28,7 +28,7 @@ function(seriatim_test name)
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
   target_link_libraries(${name} PRIVATE seriatim::seriatim GTest::gtest_main fmt::fmt-header-only
     nlohmann_json::nlohmann_json Threads::Threads)
-  gtest_discover_tests(${name} DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
+  gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endfunction()
 
 # seriatim_fuzzer(npy_fuzz npy_fuzz.cc): one libFuzzer binary, built only with -DSERIATIM_FUZZ=ON under clang.

@@ -28,8 +28,8 @@ inline constexpr float kExpHighest = 0x1.62e42ep+6f;
 inline constexpr float kExpNaN = std::bit_cast<float>(0x7fc00000u);
 
 // Takes   any f32.
-// Gives   e^x within 0.895 ulp (measured over every f32); exactly 1 at +-0; exactly 0 below kExpLowest, so never a subnormal;
-//         +inf above kExpHighest; for a NaN the one quiet NaN 0x7fc00000.
+// Gives   e^x within 0.895 ulp (measured over every f32); exactly 1 at +-0; exactly 0 below kExpLowest, so never a
+//         subnormal; +inf above kExpHighest; for a NaN the one quiet NaN 0x7fc00000.
 inline float exp32(float x) {
   const float shifted = fma32(x, kExpLog2E, kExpShift);
   const float n = shifted - kExpShift;

@@ -28,7 +28,7 @@ inline float from_bf16(std::uint16_t bits) {
 inline std::uint16_t to_bf16(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & ~kF32SignMask) > kF32InfBits) return static_cast<std::uint16_t>((bits | kF32QuietBit) >> 16);
-  // Half of the last kept place, less one where that place is even: ties go to even, and the carry reaches the exponent.
+  // Half of the last kept place, less one where that place is even: ties go to even; the carry reaches the exponent.
   const std::uint32_t round = 0x7fffu + ((bits >> 16) & 1u);
   return static_cast<std::uint16_t>((bits + round) >> 16);
 }

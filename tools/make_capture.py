@@ -14,8 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-# One thread and instruction sets that every x86-64 machine of the last ten years has: which bits a matrix product has
-# depends on both. They are read when torch is loaded.
+# One thread and instruction sets that x86-64 machines have had for ten years: which bits a matrix product has
+# depends on both. The variables are read when torch is loaded.
 os.environ.update(
     ATEN_CPU_CAPABILITY="avx2", MKL_CBWR="COMPATIBLE", MKL_NUM_THREADS="1", OMP_NUM_THREADS="1", DNNL_MAX_CPU_ISA="AVX2"
 )

@@ -28,12 +28,13 @@ def select_row(scores, visible, group_tokens, budget_tokens, anchor=0):
 
 
 def cut_score(scores, visible, group_tokens, budget_tokens):
-    """The lowest score that was chosen; -inf where every closed group was."""
+    """The lowest score that was chosen; -inf where every group that may win did."""
     closed = scores[: visible // group_tokens]
     limit = budget_tokens // group_tokens
-    if len(closed) <= limit:
+    ranking = best_groups(closed, len(closed))
+    if len(ranking) <= limit:
         return np.float32(-np.inf)
-    return closed[best_groups(closed, limit)[-1]]
+    return closed[ranking[limit - 1]]
 
 
 def pad_row(row, group_tokens, budget_tokens):

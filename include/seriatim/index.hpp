@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "seriatim/geometry.hpp"
 #include "seriatim/status.hpp"
@@ -29,6 +30,7 @@ struct PooledKeys {
   std::int64_t groups = 0;
   std::int64_t dim = 0;
   DType dtype = DType::kF32;
+  float max_abs = std::numeric_limits<float>::infinity();  // no element is larger in magnitude; infinity: not known
 
   // The address of dim 0 of group g; dim i is i * kPanelGroups elements on.
   const std::byte* group(std::int64_t g) const {

@@ -49,6 +49,20 @@ struct BasicTensor {
   }
 };
 
+// The view of one row of a batch: `batch` without its first axis, at `row`.
+template <typename Byte>
+BasicTensor<Byte> row_of(const BasicTensor<Byte>& batch, std::int64_t row) {
+  BasicTensor<Byte> one;
+  one.data = batch.at(row);
+  one.dtype = batch.dtype;
+  one.rank = batch.rank - 1;
+  for (std::size_t axis = 1; axis < kMaxRank; ++axis) {
+    one.shape[axis - 1] = batch.shape[axis];
+    one.stride_bytes[axis - 1] = batch.stride_bytes[axis];
+  }
+  return one;
+}
+
 using Tensor = BasicTensor<std::byte>;
 using ConstTensor = BasicTensor<const std::byte>;
 

@@ -1,0 +1,37 @@
+// Room 8, attend: a query and its row's tiles -> output and log-sum-exp.
+//
+// Grouped-query attention over the row alone, reduced in row order: splits of 128 entries, each a chain, folded in
+// order (contract section 5). Nothing outside the row is read, so the rest of the cache may hold NaN or be unmapped.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "seriatim/gather.hpp"
+#include "seriatim/geometry.hpp"
+#include "seriatim/status.hpp"
+#include "seriatim/tensor.hpp"
+
+namespace seriatim {
+
+// Scratch of one attend_row, in floats.
+std::int64_t attend_scratch_floats(const Geometry& geometry);
+
+// Takes   layer: the keys and values; run: the query's visible run, inside layer.run
+//         query [query_heads, head_dim] in kv_dtype, finite
+//         row: strictly ascending positions inside `run`, any width (see check_row for the canonical ones)
+//         sinks [query_heads] f32 or empty: one more logit per head, reduced first as a split of its own (m = sink,
+//         den = 1, o = 0)
+//         scratch: attend_scratch_floats(geometry)
+// Gives   output [query_heads, value_dim] f32, bf16 or f16, rounded once; lse [query_heads] or empty: m + log(den).
+//         A row of width 0 gives zeros and an lse of -inf (with a sink: zeros and the sink).
+// Errors  InvalidArgument: shapes, strides, dtypes, an entry outside the run. NotChronological. NotFinite: a query
+//         element or a sink. Outputs are untouched by these.
+//         Overflow: finite input, but a logit or output passed f32; index = the first head. The outputs and lse of every
+//         such head are NaN, all others are right. `row_number` is named in errors.
+// Memory  none. Threads  any number at once on different outputs and scratch. Source  contract sections 4 and 5.
+Status attend_row(const LayerView& layer, VisibleRun run, ConstTensor query, std::span<const std::int32_t> row,
+                  std::span<const float> sinks, std::span<float> scratch, Tensor output, std::span<float> lse,
+                  std::int64_t row_number = -1);
+
+}  // namespace seriatim

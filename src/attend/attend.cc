@@ -1,0 +1,42 @@
+#include "seriatim/attend.hpp"
+
+#include <fmt/format.h>
+
+#include "attend/attend_admit.hpp"
+#include "attend/attend_ref.hpp"
+#include "base/admit.hpp"
+
+namespace seriatim {
+std::int64_t attend_scratch_floats(const Geometry& geometry) {
+  return kSplitEntries * (geometry.head_dim() + geometry.value_dim() + 1) + 2 * geometry.value_dim();
+}
+
+Status attend_row(const LayerView& layer, VisibleRun run, ConstTensor query, std::span<const std::int32_t> row,
+                  std::span<const float> sinks, std::span<float> scratch, Tensor output, std::span<float> lse,
+                  std::int64_t row_number) {
+  const Geometry& geometry = *layer.geometry;
+  const auto invalid = [row_number](std::string_view argument, std::string_view what) {
+    return attend_fault(Code::kInvalidArgument, argument, what, {row_number, -1});
+  };
+  if (Status s = admit_attend(layer, run, query, row, row_number); !s.ok()) return s;
+  if (Status s = admit_sinks(geometry, sinks); !s.ok()) return s;
+  if (static_cast<std::int64_t>(scratch.size()) < attend_scratch_floats(geometry)) {
+    return invalid("scratch", fmt::format("{} floats where {} are needed", scratch.size(), attend_scratch_floats(geometry)));
+  }
+  if (!is_float(output.dtype)) return invalid("output", fmt::format("dtype {}", dtype_name(output.dtype)));
+  if (Status s = admit_view("output", output, output.dtype, {geometry.query_heads(), geometry.value_dim()}); !s.ok()) return s;
+  if (!lse.empty() && static_cast<std::int64_t>(lse.size()) != geometry.query_heads()) {
+    return invalid("lse", fmt::format("{} entries for {} heads", lse.size(), geometry.query_heads()));
+  }
+  std::int64_t overflow = -1;
+  for (std::int64_t kv_head = 0; kv_head < geometry.kv_heads(); ++kv_head) {
+    const std::int64_t head = attend_kv_head_ref({&layer, kv_head, query, row, sinks, scratch.data(), output, lse});
+    if (overflow < 0) overflow = head;
+  }
+  if (overflow >= 0) {
+    return attend_fault(Code::kOverflow, "output", fmt::format("head {}: a logit or output passes f32", overflow), {row_number, overflow});
+  }
+  return {};
+}
+
+}  // namespace seriatim

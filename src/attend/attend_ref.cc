@@ -1,0 +1,120 @@
+#include "attend/attend_ref.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "base/exp.hpp"
+#include "base/fma.hpp"
+#include "base/half.hpp"
+#include "base/log.hpp"
+#include "gather/gather_ref.hpp"
+
+namespace seriatim {
+namespace {
+
+// What one query head knows of the entries reduced so far: the softmax's maximum and denominator, and the numerators.
+struct Partial {
+  float max = 0.0f;
+  float den = 0.0f;
+  float* sums = nullptr;  // [value_dim]
+  bool any = false;       // false: nothing reduced yet
+};
+
+float dot(ConstTensor query, std::int64_t head, const float* key, std::int64_t dim) {
+  float sum = 0.0f;
+  for (std::int64_t i = 0; i < dim; ++i) sum = fma32(load_element(query.at(head, i), query.dtype), key[i], sum);
+  return sum;
+}
+
+// Reduces one split. Gives false if a logit is not finite.
+bool reduce_split(const AttendProblem& problem, std::int64_t head, const Tile& tile, std::int64_t entries,
+                  float* logits, Partial& split) {
+  const Geometry& geometry = *problem.layer->geometry;
+  const std::int64_t value_dim = geometry.value_dim();
+  bool finite = true;
+  for (std::int64_t j = 0; j < entries; ++j) {
+    logits[j] = dot(problem.query, head, tile.keys + j * geometry.head_dim(), geometry.head_dim()) * geometry.softmax_scale();
+    finite = finite && std::isfinite(logits[j]);
+  }
+  split.any = true;
+  split.max = *std::max_element(logits, logits + entries);
+  split.den = 0.0f;
+  std::fill_n(split.sums, value_dim, 0.0f);
+  for (std::int64_t j = 0; j < entries; ++j) {
+    const float p = exp32(logits[j] - split.max);
+    split.den = split.den + p;
+    for (std::int64_t i = 0; i < value_dim; ++i) split.sums[i] = fma32(p, tile.values[j * value_dim + i], split.sums[i]);
+  }
+  return finite;
+}
+
+// Folds a later split into what came before it.
+void fold(Partial& total, const Partial& split, std::int64_t value_dim) {
+  if (!total.any) {
+    std::copy_n(split.sums, value_dim, total.sums);
+    total.max = split.max;
+    total.den = split.den;
+    total.any = true;
+    return;
+  }
+  const float max = std::max(total.max, split.max);
+  const float a = exp32(total.max - max);
+  const float b = exp32(split.max - max);
+  total.den = fma32(total.den, a, split.den * b);
+  for (std::int64_t i = 0; i < value_dim; ++i) total.sums[i] = fma32(total.sums[i], a, split.sums[i] * b);
+  total.max = max;
+}
+
+// Writes one head's output and lse. Gives false, and writes NaN, where it overflowed.
+bool write_head(const AttendProblem& problem, std::int64_t head, const Partial& total, bool finite) {
+  const std::int64_t value_dim = problem.layer->geometry->value_dim();
+  for (std::int64_t i = 0; total.any && i < value_dim; ++i) finite = finite && std::isfinite(total.sums[i] / total.den);
+  for (std::int64_t i = 0; i < value_dim; ++i) {
+    const float value = !finite ? std::numeric_limits<float>::quiet_NaN() : total.any ? total.sums[i] / total.den : 0.0f;
+    store_element(problem.output.at(head, i), problem.output.dtype, value);
+  }
+  if (!problem.lse.empty()) {
+    float& lse = problem.lse[static_cast<std::size_t>(head)];
+    lse = !finite     ? std::numeric_limits<float>::quiet_NaN()
+          : total.any ? total.max + log32(total.den)
+                      : -std::numeric_limits<float>::infinity();
+  }
+  return finite;
+}
+
+}  // namespace
+
+std::int64_t attend_kv_head_ref(const AttendProblem& problem) {
+  const Geometry& geometry = *problem.layer->geometry;
+  const std::int64_t heads = geometry.heads_per_kv();
+  const std::int64_t value_dim = geometry.value_dim();
+  const Tile tile{problem.scratch, problem.scratch + kSplitEntries * geometry.head_dim()};
+  float* logits = tile.values + kSplitEntries * value_dim;
+  float* sums = logits + kSplitEntries;
+  const auto entries = static_cast<std::int64_t>(problem.row.size());
+
+  std::int64_t first_overflow = -1;
+  for (std::int64_t head = problem.kv_head * heads; head < (problem.kv_head + 1) * heads; ++head) {
+    Partial total{.sums = sums};
+    Partial split{.sums = sums + value_dim};
+    bool finite = true;
+    if (!problem.sinks.empty()) {
+      std::fill_n(total.sums, value_dim, 0.0f);
+      total.max = problem.sinks[static_cast<std::size_t>(head)];
+      total.den = 1.0f;
+      total.any = true;
+    }
+    for (std::int64_t first = 0; first < entries; first += kSplitEntries) {
+      const std::int64_t count = std::min(kSplitEntries, entries - first);
+      gather_tile_ref(*problem.layer, problem.kv_head,
+                      problem.row.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), tile);
+      finite = reduce_split(problem, head, tile, count, logits, split) && finite;
+      fold(total, split, value_dim);
+    }
+    if (!write_head(problem, head, total, finite) && first_overflow < 0) first_overflow = head;
+  }
+  return first_overflow;
+}
+
+}  // namespace seriatim

@@ -1,0 +1,25 @@
+// The definition of attention over a row, for the query heads of one kv head. Scalar, short, never tuned.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "seriatim/gather.hpp"
+
+namespace seriatim {
+
+struct AttendProblem {
+  const LayerView* layer = nullptr;
+  std::int64_t kv_head = 0;
+  ConstTensor query;                  // [query_heads, head_dim]
+  std::span<const std::int32_t> row;  // checked
+  std::span<const float> sinks;       // [query_heads] or empty
+  float* scratch = nullptr;           // attend_scratch_floats(geometry)
+  Tensor output;                      // [query_heads, value_dim]
+  std::span<float> lse;               // [query_heads] or empty
+};
+
+// Writes the outputs of the kv head's query heads. Gives the first of them that overflowed, or -1.
+std::int64_t attend_kv_head_ref(const AttendProblem& problem);
+
+}  // namespace seriatim

@@ -1,0 +1,73 @@
+#include "base/admit.hpp"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/checked.hpp"
+#include "base/half.hpp"
+
+namespace seriatim {
+namespace {
+
+Status invalid(std::string_view name, std::string_view what) {
+  return Status::error(Code::kInvalidArgument, name, fmt::format("{}: {}", name, what));
+}
+
+}  // namespace
+
+Status admit_view(std::string_view name, const ConstTensor& view, DType dtype, std::initializer_list<std::int64_t> shape) {
+  if (view.dtype != dtype) {
+    return invalid(name, fmt::format("dtype {} where {} is needed", dtype_name(view.dtype), dtype_name(dtype)));
+  }
+  if (view.rank != static_cast<int>(shape.size())) {
+    return invalid(name, fmt::format("rank {} where {} is needed", view.rank, shape.size()));
+  }
+  std::int64_t elements = 1;
+  std::int64_t reach_bytes = 0;
+  std::size_t axis = 0;
+  for (const std::int64_t wanted : shape) {
+    const std::int64_t extent = view.shape[axis];
+    const std::int64_t stride_bytes = view.stride_bytes[axis];
+    if (extent < 0 || (wanted >= 0 && extent != wanted)) {
+      return invalid(name, fmt::format("axis {} has extent {}{}", axis, extent, wanted < 0 ? "" : fmt::format(" where {} is needed", wanted)));
+    }
+    if (stride_bytes < 0 || stride_bytes % dtype_bytes(dtype) != 0) {
+      return invalid(name, fmt::format("axis {} has a stride of {} bytes, not a multiple of {}", axis, stride_bytes, dtype_bytes(dtype)));
+    }
+    const auto span = checked_mul(extent > 0 ? extent - 1 : 0, stride_bytes);
+    const auto count = checked_mul(elements, extent);
+    const auto reach = span ? checked_add(reach_bytes, *span) : std::nullopt;
+    if (!count || !reach) {
+      return Status::error(Code::kOverflow, name, fmt::format("{}: axis {} of extent {} and stride {} passes 64-bit sizes", name, axis, extent, stride_bytes));
+    }
+    elements = *count;
+    reach_bytes = *reach;
+    ++axis;
+  }
+  if (elements > 0 && view.data == nullptr) return invalid(name, "no data");
+  return {};
+}
+
+Status admit_view(std::string_view name, const Tensor& view, DType dtype, std::initializer_list<std::int64_t> shape) {
+  return admit_view(name, as_const(view), dtype, shape);
+}
+
+Status admit_finite(std::string_view name, const ConstTensor& view) {
+  for (std::int64_t i = 0; i < view.shape[0]; ++i) {
+    std::int64_t index = 0;
+    for (std::int64_t j = 0; j < view.shape[1]; ++j) {
+      for (std::int64_t k = 0; k < view.shape[2]; ++k) {
+        for (std::int64_t l = 0; l < view.shape[3]; ++l, ++index) {
+          const float value = load_element(view.at(i, j, k, l), view.dtype);
+          if (!std::isfinite(value)) {
+            return Status::error(Code::kNotFinite, name, fmt::format("{}: element {} of row {} is {}", name, index, i, value), {i, index});
+          }
+        }
+      }
+    }
+  }
+  return {};
+}
+
+}  // namespace seriatim

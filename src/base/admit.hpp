@@ -1,0 +1,22 @@
+// Admission of tensor views: one place that says what a view must look like, so that every room refuses alike.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string_view>
+
+#include "seriatim/status.hpp"
+#include "seriatim/tensor.hpp"
+
+namespace seriatim {
+
+// Errors  InvalidArgument, naming `name`: null data with a non-zero extent, another dtype, rank or extent (-1 in `shape`
+//         admits any), a negative stride or one that is not a multiple of the element size, a reach past 64 bits.
+Status admit_view(std::string_view name, const ConstTensor& view, DType dtype, std::initializer_list<std::int64_t> shape);
+Status admit_view(std::string_view name, const Tensor& view, DType dtype, std::initializer_list<std::int64_t> shape);
+
+// Errors  NotFinite, naming the first element: row = its first coordinate, index = its place in what is left.
+// `view` is admitted and holds f32, bf16 or f16.
+Status admit_finite(std::string_view name, const ConstTensor& view);
+
+}  // namespace seriatim

@@ -1,0 +1,50 @@
+#include "seriatim/executor.hpp"
+
+#include <oneapi/tbb/parallel_for.h>
+#include <oneapi/tbb/task_arena.h>
+
+#include <new>
+
+namespace seriatim {
+namespace {
+
+class SerialExecutor final : public Executor {
+ public:
+  int concurrency() const override { return 1; }
+  void run(std::int64_t units, Task& task) override {
+    for (std::int64_t unit = 0; unit < units; ++unit) task.run(unit, 0);
+  }
+};
+
+class TbbExecutor final : public Executor {
+ public:
+  explicit TbbExecutor(int threads) : arena_(threads > 0 ? threads : tbb::task_arena::automatic) { arena_.initialize(); }
+  int concurrency() const override { return arena_.max_concurrency(); }
+  void run(std::int64_t units, Task& task) override {
+    arena_.execute([&] {
+      tbb::parallel_for(std::int64_t{0}, units, [&](std::int64_t unit) {
+        task.run(unit, tbb::this_task_arena::current_thread_index());
+      });
+    });
+  }
+
+ private:
+  tbb::task_arena arena_;
+};
+
+}  // namespace
+
+Executor& serial_executor() {
+  static SerialExecutor executor;
+  return executor;
+}
+
+std::unique_ptr<Executor> make_executor(int threads) {
+  try {
+    return std::make_unique<TbbExecutor>(threads);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+}  // namespace seriatim

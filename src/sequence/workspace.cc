@@ -1,0 +1,61 @@
+#include "sequence/workspace.hpp"
+
+#include <fmt/format.h>
+
+#include <new>
+
+#include "base/checked.hpp"
+#include "seriatim/attend.hpp"
+
+namespace seriatim {
+namespace {
+
+Status check_limits(const Geometry& geometry, std::int64_t max_visible_tokens, int concurrency) {
+  if (Status s = geometry.check_run({0, max_visible_tokens}); !s.ok()) return s;
+  if (concurrency < 1) {
+    return Status::error(Code::kInvalidArgument, "executor", fmt::format("executor: a concurrency of {}", concurrency));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::int64_t> Workspace::bytes(const Geometry& geometry, std::int64_t max_visible_tokens, int concurrency) {
+  if (Status s = check_limits(geometry, max_visible_tokens, concurrency); !s.ok()) return s;
+  const std::int64_t entries = geometry.groups(max_visible_tokens) + plan_row_scratch_entries(geometry, max_visible_tokens) +
+                               attend_scratch_floats(geometry);
+  const auto total = checked_product({entries, 4, concurrency});
+  if (!total) return Status::error(Code::kOverflow, "workspace", "workspace: the scratch passes 64-bit sizes");
+  return *total;
+}
+
+Result<Workspace> Workspace::create(const Geometry& geometry, std::int64_t max_visible_tokens, Executor& executor) {
+  const auto total = bytes(geometry, max_visible_tokens, executor.concurrency());
+  if (!total.ok()) return total.status();
+  try {
+    auto impl = std::make_unique<Impl>();
+    impl->executor = &executor;
+    impl->max_visible_tokens = max_visible_tokens;
+    impl->total_bytes = *total;
+    impl->workers.resize(static_cast<std::size_t>(executor.concurrency()));
+    for (WorkerScratch& worker : impl->workers) {
+      worker.scores.resize(static_cast<std::size_t>(geometry.groups(max_visible_tokens)));
+      worker.planned.resize(static_cast<std::size_t>(plan_row_scratch_entries(geometry, max_visible_tokens)));
+      worker.attend.resize(static_cast<std::size_t>(attend_scratch_floats(geometry)));
+    }
+    return Workspace(std::move(impl));
+  } catch (const std::bad_alloc&) {
+    return Status::error(Code::kOutOfMemory, "workspace", fmt::format("workspace: the system refused {} bytes", *total));
+  }
+}
+
+Workspace::Workspace(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Workspace::Workspace(Workspace&&) noexcept = default;
+Workspace& Workspace::operator=(Workspace&&) noexcept = default;
+Workspace::~Workspace() = default;
+
+std::int64_t Workspace::bytes() const { return impl_->total_bytes; }
+const WorkDone& Workspace::done() const { return impl_->done; }
+void Workspace::clear_done() { impl_->done = {}; }
+
+}  // namespace seriatim

@@ -1,0 +1,25 @@
+// What a Workspace holds: one private piece of scratch per worker.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "seriatim/sequence.hpp"
+
+namespace seriatim {
+
+struct WorkerScratch {
+  std::vector<float> scores;          // [floor(max visible / r)]
+  std::vector<std::int32_t> planned;  // plan_row_scratch_entries
+  std::vector<float> attend;          // attend_scratch_floats
+};
+
+struct Workspace::Impl {
+  Executor* executor = nullptr;
+  std::int64_t max_visible_tokens = 0;
+  std::int64_t total_bytes = 0;
+  std::vector<WorkerScratch> workers;
+  WorkDone done;
+};
+
+}  // namespace seriatim

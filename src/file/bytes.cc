@@ -2,10 +2,9 @@
 
 namespace seriatim::file {
 
-std::string printable(std::string_view text) {
-  constexpr std::size_t kLongest = 48;
-  const bool cut = text.size() > kLongest;
-  if (cut) text = text.substr(0, kLongest);
+std::string printable(std::string_view text, std::size_t longest) {
+  const bool cut = text.size() > longest;
+  if (cut) text = text.substr(0, longest);
   const auto continues = [](char c) { return (static_cast<unsigned char>(c) & 0xC0U) == 0x80U; };
   if (cut) {  // never end inside a UTF-8 sequence
     while (!text.empty() && continues(text.back())) text.remove_suffix(1);

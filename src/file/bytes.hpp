@@ -33,8 +33,11 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
 
-// A name from an outside file for a one-line message: cut near 48 bytes between characters, control bytes as "?".
-std::string printable(std::string_view text);
+// Outside text for a one-line message: cut near `longest` bytes but between characters, control bytes as '?'.
+std::string printable(std::string_view text, std::size_t longest = 48);
+
+// A path for a message.
+inline std::string shown_path(std::string_view path) { return printable(path, 160); }
 
 // Runs `body`, which returns a Status or a Result; memory that the system refuses becomes kOutOfMemory.
 template <typename Body>

@@ -1,5 +1,7 @@
 #include "file/dense.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "base/checked.hpp"
@@ -35,7 +37,9 @@ ConstTensor dense_view_of(const std::byte* data, DType dtype, std::span<const st
 }
 
 Status admit_view(const ConstTensor& view, std::string_view argument) {
-  const auto refuse = [&](std::string_view why) { return Status::error(Code::kInvalidArgument, argument, why); };
+  const auto refuse = [&](std::string_view why) {
+    return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, why));
+  };
   const std::int64_t element_bytes = dtype_bytes(view.dtype);
   if (element_bytes == 0) return refuse("has an unknown dtype");
   if (view.rank < 0 || view.rank > kMaxRank) return refuse("has a rank outside 0..4");

@@ -104,7 +104,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
-    status_ = Status::error(Code::kCorrupt, "header", fmt::format("is not valid JSON at byte {}", position));
+    status_ = Status::error(Code::kCorrupt, "header", fmt::format("header: is not valid JSON at byte {}", position));
     return false;
   }
 

@@ -9,17 +9,18 @@
 namespace seriatim::file {
 
 std::optional<std::int64_t> dense_bytes(std::span<const std::int64_t> shape, std::int64_t element_bits) {
-  std::optional<std::int64_t> bits = element_bits;
+  const bool whole_bytes = element_bits % 8 == 0;
+  std::optional<std::int64_t> size = whole_bytes ? element_bits / 8 : element_bits;
   bool empty = false;
   for (const std::int64_t extent : shape) {
     if (extent < 0) return std::nullopt;
     empty = empty || extent == 0;
-    bits = checked_mul(*bits, std::max<std::int64_t>(extent, 1));
-    if (!bits) return std::nullopt;
+    size = checked_mul(*size, std::max<std::int64_t>(extent, 1));
+    if (!size) return std::nullopt;
   }
   if (empty) return 0;
-  if (*bits % 8 != 0) return std::nullopt;
-  return *bits / 8;
+  if (whole_bytes) return size;
+  return *size % 8 == 0 ? std::optional(*size / 8) : std::nullopt;
 }
 
 ConstTensor dense_view_of(const std::byte* data, DType dtype, std::span<const std::int64_t> shape) {

@@ -6,10 +6,13 @@
 //   3. Public state changes only by one swap, at the end of a call that succeeded. Any failure leaves it as it was.
 //   4. A published slot is never written again while anything else holds its page.
 //   5. After any calls the state equals that of a fresh cache fed the surviving tokens, bit for bit.
-// Threads  one writer and any number of readers: a Snapshot is immutable and stays valid while the sequence goes on.
+// Threads  any number of readers beside the writer: a Snapshot is immutable and stays valid while the sequence goes on,
+//          even after the cache is gone. Writers take turns (calls that change the cache or a transaction lock), but a
+//          transaction is one engine's step: there is at most one open.
 // Source   contract section 7.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -23,9 +26,24 @@ namespace seriatim {
 
 using SequenceId = std::int64_t;
 
+// Where pages come from. Two sizes are asked for, both multiples of 64: token pages and pooled pages.
+// Threads  the cache may call from any thread that writes or drops the last snapshot, one call at a time per size.
+class PageAllocator {
+ public:
+  virtual ~PageAllocator() = default;
+  // 64-byte aligned memory that nobody else uses, or null. What lies in it does not matter.
+  virtual std::byte* allocate(std::int64_t bytes) = 0;
+  virtual void release(std::byte* memory, std::int64_t bytes) noexcept = 0;
+};
+
+// The process's heap. Lives for ever.
+PageAllocator& heap_page_allocator();
+
 // One layer of one sequence as the later rooms read it. A view: valid while its Snapshot lives.
 // A token page holds, per layer, keys [kv_heads][page_tokens][head_dim], values [kv_heads][page_tokens][value_dim] (or
-// nothing, when they alias the keys) and raw index keys [page_tokens][index_dim], each block 64-byte aligned.
+// nothing, when they alias the keys: then value_offset_bytes is that of the keys) and raw index keys
+// [page_tokens][index_dim] (or nothing, when keys arrive finished and are in `pooled` already, or the layer has no
+// index: then raw_offset_bytes is -1), each block 64-byte aligned.
 struct LayerView {
   const Geometry* geometry = nullptr;
   VisibleRun run;  // every token the sequence holds
@@ -35,12 +53,17 @@ struct LayerView {
   std::int64_t key_offset_bytes = 0;
   std::int64_t value_offset_bytes = 0;
   std::int64_t raw_offset_bytes = 0;
-  PooledKeys pooled;  // all complete groups of `run`
+  std::int64_t coordinates_offset_bytes = -1;  // [page_tokens] x 3 i32; -1 when the geometry names no rope_axes
+  bool indexed = true;  // false: the layer attends rows that another one planned
+  PooledKeys pooled;  // all complete groups of `run`; none in a layer without an index
 
   // Addresses of one token's vectors. `position` lies in `run`.
   const std::byte* key(std::int64_t position, std::int64_t kv_head) const;
   const std::byte* value(std::int64_t position, std::int64_t kv_head) const;
-  const std::byte* raw_index_key(std::int64_t position) const;
+  const std::byte* raw_index_key(std::int64_t position) const;  // null where there are none
+
+  // The token's M-RoPE coordinates; its position three times where there are none.
+  Coordinates coordinates(std::int64_t position) const;
 
   // The pooled keys that a query at `position` may see: the complete groups of anchor .. position.
   PooledKeys pooled_up_to(std::int64_t position) const;
@@ -51,45 +74,60 @@ struct TokenBatch {
   std::int64_t first_position = 0;  // must be the sequence's frontier
   ConstTensor keys;                 // [T, kv_heads, head_dim] in kv_dtype
   ConstTensor values;               // [T, kv_heads, value_dim] in kv_dtype
-  ConstTensor index_keys;           // [T, index_dim] in index_dtype, raw (or finished: pooling none)
-  const Coordinates* coordinates = nullptr;  // [T]; needed exactly when the geometry names rope_axes
+  ConstTensor index_keys;           // [T, index_dim] in index_dtype, raw (or finished: pooling none); empty exactly
+                                    // when the layer has no index
+  const Coordinates* coordinates = nullptr;  // [T], none negative, equal in all layers; needed exactly when the geometry
+                                             // names rope_axes
 };
 
 struct LayerParameters {
   std::vector<float> index_norm_weight;  // w of (1 + w), [index_dim]; empty: zeros
+  bool indexed = true;                   // false: attends rows that another layer planned, keeps keys and values alone
 };
 
 struct CacheOptions {
   std::vector<LayerParameters> layers{1};
-  std::int64_t capacity_tokens = 0;  // over all sequences, in whole pages; shared pages count once
-  std::int64_t page_tokens = 0;      // 0: the smallest multiple of 16 groups that is at least 256 tokens
+  std::int64_t capacity_tokens = 0;  // over all sequences, rounded up to whole pages; shared pages count once
+  std::int64_t page_tokens = 0;      // a multiple of 16 groups; 0: the smallest that is at least 256 tokens
+  PageAllocator* allocator = nullptr;  // null: the heap; must outlive the cache and its snapshots
 };
 
-// Bytes held, by owner. The sum is exactly what the cache's allocator has handed out for pages.
+// Bytes held, by owner; a page shared by several sequences or snapshots counts once. Pages' sum is exactly what the
+// allocator has handed out.
 struct CacheBytes {
   std::int64_t keys_values = 0;
   std::int64_t raw_index_keys = 0;
   std::int64_t pooled_keys = 0;
-  std::int64_t tables = 0;  // page tables, coordinates and other bookkeeping of sequences
-  std::int64_t total() const { return keys_values + raw_index_keys + pooled_keys + tables; }
+  std::int64_t coordinates = 0;
+  std::int64_t free_pages = 0;  // held for reuse
+  std::int64_t tables = 0;      // page tables and other bookkeeping of sequences
+  std::int64_t pages() const { return keys_values + raw_index_keys + pooled_keys + coordinates + free_pages; }
+  std::int64_t total() const { return pages() + tables; }
 };
 
 class Cache;
+struct SequenceState;
 
-// An immutable state of one sequence.
+// An immutable state of one sequence. Copies share it.
 class Snapshot {
  public:
+  Snapshot(const Snapshot& other);
+  Snapshot(Snapshot&& other) noexcept;
+  Snapshot& operator=(Snapshot other) noexcept;
+  ~Snapshot();
+
   VisibleRun run() const;
   std::int64_t layers() const;
   LayerView layer(std::int64_t layer) const;  // `layer` below layers()
 
  private:
   friend class Cache;
-  struct State;
-  std::shared_ptr<const State> state_;
+  explicit Snapshot(const SequenceState* state);
+  const SequenceState* state_;
 };
 
-// Staged appends to one or more sequences, published together or not at all.
+// Staged appends to one or more sequences, published together or not at all. A sequence that the open transaction has
+// touched cannot be changed otherwise until it ends. A moved-from transaction has ended.
 class Transaction {
  public:
   Transaction(Transaction&&) noexcept;
@@ -97,19 +135,24 @@ class Transaction {
   ~Transaction();  // rolls back what was not committed
 
   // Stages tokens of one layer. Call once or more per layer; all layers must reach the same frontier before commit.
-  // Errors  NotFound: sequence. InvalidArgument: layer, shapes, strides, dtypes. NotContiguous: first_position is not
-  //         the staged frontier of that layer. NotFinite: row = token, index = element. Capacity. OutOfMemory.
+  // Errors  NotFound: sequence. InvalidArgument: the transaction has ended, layer, shapes, strides, dtypes, coordinates.
+  //         NotContiguous: first_position is not the staged frontier of that layer (row = sequence, index = where it goes
+  //         on). Capacity. OutOfMemory. NotFinite: row = token, index = element.
   //         After an error nothing of this call is staged; the call can be repeated or the transaction dropped.
   Status append(SequenceId sequence, std::int64_t layer, const TokenBatch& tokens);
 
   // The staged state, to be scored and attended before the commit (an engine needs its new tokens at once).
-  // Errors  NotFound.
+  // Errors  NotFound: sequence. InvalidArgument: the transaction has ended, layer.
+  // Memory  the view is valid until the next append to this sequence or the end of the transaction.
   Result<LayerView> layer(SequenceId sequence, std::int64_t layer) const;
 
-  // Publishes everything. Errors  InvalidArgument: layers of a sequence at different frontiers (row = sequence, index =
-  // layer); the transaction stays open.
+  // Publishes everything and ends the transaction.
+  // Errors  InvalidArgument: layers of a sequence at different frontiers (row = sequence, index = the first layer that
+  //         lacks tokens). OutOfMemory. Nothing is published then and the transaction stays open.
   Status commit();
-  // Publishes only the first `tokens` staged tokens of each sequence (speculative decoding keeps a prefix).
+  // Publishes only the first `tokens` staged tokens of each sequence, all where it has fewer (speculative decoding keeps
+  // a prefix). Nothing that is kept is copied. Errors as commit, for the layers that lack kept tokens; InvalidArgument:
+  // negative.
   Status commit_prefix(std::int64_t tokens);
   void rollback();
 
@@ -122,29 +165,35 @@ class Transaction {
 
 class Cache {
  public:
-  // Errors  InvalidArgument: options. Overflow: a page whose bytes do not fit. OutOfMemory.
+  // Errors  InvalidArgument, NotFinite: options. Overflow: a page whose bytes do not fit. OutOfMemory.
   static Result<std::unique_ptr<Cache>> create(const Geometry& geometry, CacheOptions options);
   ~Cache();
 
   const Geometry& geometry() const;
 
-  // A new, empty sequence whose first token will have position `anchor`.
+  // A new, empty sequence whose first token will have position `anchor`. Ids are never used again.
+  // Errors  InvalidArgument: anchor. OutOfMemory.
   Result<SequenceId> add(std::int64_t anchor = 0);
-  // Errors of the following  NotFound; others as named.
+  // Errors of the following  NotFound; InvalidArgument: the sequence is in the open transaction; OutOfMemory; others as
+  // named.
   Status remove(SequenceId sequence);
+  // Forgets every token and starts over at `anchor`. InvalidArgument: anchor.
   Status reset(SequenceId sequence, std::int64_t anchor = 0);
-  // Keeps the first `tokens` tokens. InvalidArgument: more than there are.
+  // Keeps the first `tokens` tokens. InvalidArgument: negative or more than there are.
   Status truncate(SequenceId sequence, std::int64_t tokens);
 
+  // Errors  InvalidArgument: a transaction is open. OutOfMemory.
   Result<Transaction> begin();
+  // Errors  NotFound.
   Result<Snapshot> snapshot(SequenceId sequence) const;
 
   CacheBytes bytes() const;
 
  private:
+  friend class Transaction;
   struct Impl;
-  explicit Cache(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
+  explicit Cache(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace seriatim

@@ -1,0 +1,96 @@
+#include "cache/pages.hpp"
+
+#include <fmt/format.h>
+
+#include <new>
+
+#include "cache/layout.hpp"
+
+namespace seriatim {
+namespace {
+
+class HeapAllocator final : public PageAllocator {
+ public:
+  std::byte* allocate(std::int64_t bytes) override {
+    return static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kAlignment, std::nothrow));
+  }
+  void release(std::byte* memory, std::int64_t) noexcept override { ::operator delete(memory, kAlignment); }
+
+ private:
+  static constexpr std::align_val_t kAlignment{kBlockAlignment};
+};
+
+}  // namespace
+
+PageAllocator& heap_page_allocator() {
+  static HeapAllocator allocator;
+  return allocator;
+}
+
+void dispose(Page* page) noexcept { page->pool->recycle(page); }
+
+PagePool::~PagePool() {
+  while (free_ != nullptr) {
+    Page* page = free_;
+    free_ = page->next_free;
+    allocator_.release(page->data, page_bytes_);
+    delete page;
+  }
+}
+
+Page* PagePool::make_page() {
+  auto* page = new (std::nothrow) Page;
+  if (page == nullptr) return nullptr;
+  page->data = allocator_.allocate(page_bytes_);
+  if (page->data == nullptr) {
+    delete page;
+    return nullptr;
+  }
+  page->pool = this;
+  ++held_pages_;
+  return page;
+}
+
+Result<Ref<Page>> PagePool::acquire() {
+  const std::lock_guard lock(mutex_);
+  Page* page = free_;
+  if (page != nullptr) {
+    free_ = page->next_free;
+    --free_pages_;
+  } else if (held_pages_ == limit_pages_) {
+    return Status::error(Code::kCapacity, "capacity", fmt::format("capacity: all {} pages are in use", limit_pages_));
+  } else if (page = make_page(); page == nullptr) {
+    return Status::error(Code::kOutOfMemory, "page", fmt::format("page: the system refused {} bytes", page_bytes_));
+  }
+  page->next_free = nullptr;
+  page->mark = 0;
+  return Ref<Page>(page);
+}
+
+Status PagePool::reserve() {
+  const std::lock_guard lock(mutex_);
+  while (held_pages_ < limit_pages_) {
+    Page* page = make_page();
+    if (page == nullptr) {
+      return Status::error(Code::kOutOfMemory, "page", fmt::format("page: the system refused {} bytes", page_bytes_));
+    }
+    page->next_free = free_;
+    free_ = page;
+    ++free_pages_;
+  }
+  return {};
+}
+
+void PagePool::recycle(Page* page) noexcept {
+  const std::lock_guard lock(mutex_);
+  page->next_free = free_;
+  free_ = page;
+  ++free_pages_;
+}
+
+PagePool::Count PagePool::count() const {
+  const std::lock_guard lock(mutex_);
+  return {held_pages_ - free_pages_, free_pages_};
+}
+
+}  // namespace seriatim

@@ -1,0 +1,66 @@
+// One sequence inside an open transaction: its base, what was claimed for it, and how far each layer has come.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "cache/page_run.hpp"
+#include "cache/state.hpp"
+#include "seriatim/cache.hpp"
+
+namespace seriatim {
+
+// Buffers between raw keys in pages and pooled keys in panels; made once per cache, so that appending needs no memory.
+struct PoolBuffers {
+  // Errors  Overflow. Throws bad_alloc.
+  static Result<PoolBuffers> make(const Geometry& geometry);
+
+  std::int64_t groups = 0;             // pooled at a time
+  std::vector<std::byte> raw;          // [groups * r, index_dim]
+  std::vector<std::byte> pooled;       // [groups, index_dim]
+  std::vector<Coordinates> at;         // [groups * r], when the geometry names rope_axes
+};
+
+class StagedSequence {
+ public:
+  // Throws bad_alloc.
+  StagedSequence(SequenceId id, Ref<const SequenceState> base);
+
+  // As Transaction::append, for a layer that exists. Throws bad_alloc; nothing of the call is staged then.
+  Status append(std::int64_t layer, const TokenBatch& batch, PoolBuffers& buffers);
+
+  // Staged tokens of the layer that has come furthest, or the least far.
+  std::int64_t most_staged() const;
+  std::int64_t least_staged() const;
+  std::int64_t staged(std::int64_t layer) const { return layer_tokens_[static_cast<std::size_t>(layer)] - base_->run.tokens; }
+
+  // Forgets what lies past the first `tokens` staged tokens.
+  void shrink(std::int64_t tokens) noexcept;
+
+  // The state to publish with the first `tokens` staged tokens, which all layers hold. It becomes valid with keep(), which
+  // forgets the others and gives nothing back any more. Throws bad_alloc.
+  Ref<const SequenceState> published(std::int64_t tokens) const;
+  void keep(std::int64_t tokens) noexcept;
+
+  SequenceId id() const { return id_; }
+  const SequenceState& base() const { return *base_; }
+  LayerView view(std::int64_t layer) const;
+
+ private:
+  Status append_claimed(std::int64_t layer, const TokenBatch& batch, std::int64_t tokens, PoolBuffers& buffers);
+  Status write_coordinates(const TokenBatch& batch, std::int64_t begin, std::int64_t tokens);
+  Status write_block(std::string_view name, const ConstTensor& source, std::int64_t block, std::int64_t begin);
+  Status write_finished_keys(std::int64_t layer, const ConstTensor& source, std::int64_t begin, PoolBuffers& buffers);
+  Status pool_closed_groups(std::int64_t layer, std::int64_t begin, std::int64_t end, PoolBuffers& buffers);
+  void scatter_pooled(std::int64_t layer, std::int64_t group, const std::byte* row);
+  std::int64_t frontier() const;  // tokens of the layer that has come furthest
+
+  const SequenceId id_;
+  const Ref<const SequenceState> base_;
+  Store& store_;
+  PageRun tokens_;
+  PageRun groups_;
+  std::vector<std::int64_t> layer_tokens_;
+};
+
+}  // namespace seriatim

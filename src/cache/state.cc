@@ -1,0 +1,67 @@
+#include "cache/state.hpp"
+
+#include <utility>
+
+namespace seriatim {
+
+Ref<const SequenceState> SequenceState::make(Ref<Store> store, VisibleRun run, Span tokens, Span groups) {
+  auto* state = new SequenceState(std::move(store), run, std::move(tokens), std::move(groups));
+  state->store->bookkeeping_bytes += static_cast<std::int64_t>(sizeof(SequenceState));
+  return Ref<const SequenceState>(state);
+}
+
+void dispose(const SequenceState* state) noexcept {
+  state->store->bookkeeping_bytes -= static_cast<std::int64_t>(sizeof(SequenceState));
+  delete state;
+}
+
+namespace {
+
+// The pages that the first `slots` slots reach; the same table when that is all of them.
+Span span_prefix(Ledger& ledger, const Span& span, std::int64_t slots, std::int64_t page_slots) {
+  const std::int64_t pages = pages_for(span.first, slots, page_slots);
+  if (pages == 0) return {};
+  if (pages == span.table->length()) return span;
+  return {Table::make(ledger, span.table.get(), pages, pages), span.first};
+}
+
+}  // namespace
+
+Ref<const SequenceState> state_prefix(const SequenceState& state, std::int64_t tokens) {
+  Store& store = *state.store;
+  const std::int64_t groups = store.layout.pooled_page_bytes == 0 ? 0 : store.geometry.groups(tokens);
+  return SequenceState::make(state.store, {state.run.anchor, tokens},
+                             span_prefix(store.bookkeeping_bytes, state.tokens, tokens, store.layout.page_tokens),
+                             span_prefix(store.bookkeeping_bytes, state.groups, groups, store.layout.page_groups));
+}
+
+LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, const Table* tokens,
+                     std::int64_t first_token, const Table* groups, std::int64_t first_group) {
+  const LayerLayout& at = store.layout.layers[static_cast<std::size_t>(layer)];
+  LayerView view;
+  view.geometry = &store.geometry;
+  view.run = run;
+  view.pages = tokens == nullptr ? nullptr : tokens->data();
+  view.page_tokens = store.layout.page_tokens;
+  view.first_slot = first_token;
+  view.key_offset_bytes = at.keys;
+  view.value_offset_bytes = at.values == kAbsent ? at.keys : at.values;
+  view.raw_offset_bytes = at.raw;
+  view.indexed = at.pooled != kAbsent;
+  view.coordinates_offset_bytes = store.layout.coordinates;
+  view.pooled.pages = groups == nullptr ? nullptr : groups->data();
+  view.pooled.page_groups = store.layout.page_groups;
+  view.pooled.offset_bytes = at.pooled == kAbsent ? 0 : at.pooled;
+  view.pooled.first_slot = first_group;
+  view.pooled.groups = at.pooled == kAbsent ? 0 : store.geometry.groups(run.tokens);
+  view.pooled.dim = store.geometry.index_dim();
+  view.pooled.dtype = store.geometry.index_dtype();
+  return view;
+}
+
+LayerView view_layer(const SequenceState& state, std::int64_t layer) {
+  return view_layer(*state.store, layer, state.run, state.tokens.table.get(), state.tokens.first,
+                    state.groups.table.get(), state.groups.first);
+}
+
+}  // namespace seriatim

@@ -16,6 +16,10 @@ function(seriatim_options target)
       $<$<CONFIG:Release>:-O1 -g1> -fno-sanitize-recover=all)
     target_link_options(${target} PUBLIC -fsanitize=${SERIATIM_SANITIZE})
   endif()
+  if(SERIATIM_FUZZ)  # a fuzzer steers by what it reached in the library, not only in its own file
+    target_compile_options(${target} PRIVATE -fsanitize=fuzzer-no-link)
+    target_link_options(${target} PUBLIC -fsanitize=fuzzer-no-link)
+  endif()
 endfunction()
 
 # seriatim_test(select_test select_test.cc [more.cc ...]): one GoogleTest binary that may include private headers.
@@ -31,7 +35,8 @@ function(seriatim_test name)
   gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endfunction()
 
-# seriatim_fuzzer(npy_fuzz npy_fuzz.cc): one libFuzzer binary, built only with -DSERIATIM_FUZZ=ON under clang.
+# seriatim_fuzzer(npy_fuzz npy_fuzz.cc): one libFuzzer binary, built only with -DSERIATIM_FUZZ=ON under clang. All lie in
+# fuzz/ of the build folder, where scripts/fuzz finds them; the seeds of NAME_fuzz are tests/corpus/NAME.
 function(seriatim_fuzzer name)
   if(NOT SERIATIM_FUZZ)
     return()
@@ -42,4 +47,5 @@ function(seriatim_fuzzer name)
   target_link_libraries(${name} PRIVATE seriatim::seriatim)
   target_compile_options(${name} PRIVATE -fsanitize=fuzzer)
   target_link_options(${name} PRIVATE -fsanitize=fuzzer)
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/fuzz)
 endfunction()

@@ -1,0 +1,40 @@
+// The tool's commands. Each gives its exit code: 0 it agrees, 1 it does not, 2 the input is bad.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "seriatim/select.hpp"
+#include "seriatim/status.hpp"
+
+namespace seriatim::cli {
+
+inline constexpr int kAgrees = 0;
+inline constexpr int kDisagrees = 1;
+inline constexpr int kBadInput = 2;
+
+struct RunOptions {
+  std::string capture;
+  std::string out;  // empty: none
+  bool json = false;
+  int threads = 0;  // 0: as many as the process may use
+  double margin = -1.0;
+};
+int run(const RunOptions& options);
+
+struct SelectOptions {
+  std::string scores;
+  std::optional<std::int64_t> visible;
+  std::int64_t group_tokens = 4;
+  std::int64_t budget_tokens = 2048;
+  std::int64_t anchor = 0;
+  NanPolicy nan = NanPolicy::kRefuse;
+  std::string out;  // empty: a summary on the terminal
+};
+int select(const SelectOptions& options);
+
+// Prints one line on stderr and gives kBadInput.
+int refuse(const Status& status);
+
+}  // namespace seriatim::cli

@@ -1,0 +1,66 @@
+// seriatim: deterministic sparse attention from the command line.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <map>
+
+#include "commands.hpp"
+
+namespace seriatim::cli {
+
+int refuse(const Status& status) {
+  fmt::print(stderr, "seriatim: {}: {}\n", code_name(status.code()), status.message());
+  return kBadInput;
+}
+
+namespace {
+
+CLI::App* add_run(CLI::App& app, RunOptions& options) {
+  CLI::App* command = app.add_subcommand("run", "Replay a capture of one layer and compare it with what was captured");
+  command->add_option("capture", options.capture, "The capture (safetensors, capture/1)")->required()->type_name("CAPTURE");
+  command->add_option("--out", options.out, "Write rows, counts, output and lse here (safetensors, replay/1)")->type_name("REPLAY");
+  command->add_flag("--json", options.json, "Print a JSON object instead of the table");
+  command->add_option("--threads", options.threads, "Threads; 0 is as many as the process may use. The bits do not depend on it")
+      ->check(CLI::Range(0, 1024))->capture_default_str()->type_name("N");
+  command->add_option("--margin", options.margin, "Relative distance from the cut within which a differing group is `near` (default: 1e-5 for f32, 1e-2 for bf16 and f16)")
+      ->check(CLI::Range(0.0, 1.0))->type_name("X");
+  command->footer("Exit status: 0 it agrees, 1 it does not, 2 the input is bad.");
+  return command;
+}
+
+CLI::App* add_select(CLI::App& app, SelectOptions& options) {
+  static const std::map<std::string, NanPolicy> policies{{"refuse", NanPolicy::kRefuse}, {"exclude", NanPolicy::kExclude}};
+  CLI::App* command = app.add_subcommand("select", "Apply the rule alone to any engine's scores");
+  command->add_option("scores", options.scores, "Scores per group: f32 [G] or [Q, G] (.npy)")->required()->type_name("SCORES");
+  command->add_option("--visible", options.visible, "Visible tokens of every query (default: groups x group size)")->type_name("N");
+  command->add_option("--group", options.group_tokens, "Tokens per group")->capture_default_str()->type_name("R");
+  command->add_option("--budget", options.budget_tokens, "Budget in tokens, a multiple of the group size")->capture_default_str()->type_name("B");
+  command->add_option("--anchor", options.anchor, "Position of the first visible token")->capture_default_str()->type_name("A");
+  command->add_option("--nan", options.nan, "What a NaN score does: `refuse` (an error) or `exclude` (never chosen)")
+      ->transform(CLI::CheckedTransformer(policies).description(""))->default_str("refuse")->type_name("refuse|exclude");
+  command->add_option("--out", options.out, "Write rows here: i32 [Q, budget + group - 1], -1 past each count (.npy)")->type_name("ROWS");
+  command->footer("Exit status: 0 done, 2 the input is bad.");
+  return command;
+}
+
+int dispatch(int argc, char** argv) {
+  CLI::App app("Deterministic sparse attention: top-k chooses the set, time chooses the order.", "seriatim");
+  app.set_version_flag("--version", "seriatim " SERIATIM_VERSION);
+  app.require_subcommand(1);
+  RunOptions run_options;
+  SelectOptions select_options;
+  const CLI::App* run_command = add_run(app, run_options);
+  add_select(app, select_options);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? kAgrees : kBadInput;
+  }
+  return run_command->parsed() ? run(run_options) : select(select_options);
+}
+
+}  // namespace
+}  // namespace seriatim::cli
+
+int main(int argc, char** argv) { return seriatim::cli::dispatch(argc, argv); }

@@ -1,0 +1,107 @@
+// Replay: a capture of one layer's work -> our rows and outputs, and how they compare with what was captured.
+//
+// The file formats are those of docs/capture.md: `capture/1` in, `replay/1` out, both safetensors.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "seriatim/cache.hpp"
+#include "seriatim/executor.hpp"
+#include "seriatim/file.hpp"
+#include "seriatim/geometry.hpp"
+#include "seriatim/sequence.hpp"
+#include "seriatim/status.hpp"
+
+namespace seriatim {
+
+// One sparse attention layer's input and, where recorded, its answer. Views point into the file's memory.
+struct Capture {
+  SafetensorsFile file;
+  Geometry geometry;
+  std::int64_t anchor = 0;
+  std::string source;
+  std::vector<float> index_norm_weight;       // [index_dim]
+  std::vector<std::int64_t> query_positions;  // [Q], ascending, each in anchor .. anchor + T - 1
+  ConstTensor index_keys;                     // [T, index_dim]
+  ConstTensor keys;                           // [T, kv_heads, head_dim]
+  ConstTensor values;                         // [T, kv_heads, value_dim]; empty: the leading dims of keys
+  ConstTensor index_queries;                  // [Q, index_heads, index_dim]
+  ConstTensor index_head_weights;             // [Q, index_heads] or empty
+  ConstTensor queries;                        // [Q, query_heads, head_dim]
+  ConstTensor expected_rows;                  // [Q, row_capacity] i32, or empty
+  ConstTensor expected_output;                // [Q, query_heads, value_dim] f32, or empty
+
+  Capture(SafetensorsFile opened, const Geometry& admitted) : file(std::move(opened)), geometry(admitted) {}
+
+  std::int64_t tokens() const { return keys.shape[0]; }
+
+  // Errors  Io, Corrupt, Unsupported: as SafetensorsFile::open, a missing tensor or metadata key, another version, a
+  //         shape or dtype that does not fit the geometry (argument = the tensor), a geometry that is not admissible.
+  static Result<Capture> open(const std::string& path);
+};
+
+// How one row compares with the captured one, in the order in which the kinds are tried.
+enum class Agreement : std::uint8_t {
+  kNotGiven,  // the capture has no expected rows
+  kExact,     // the same tokens
+  kTie,       // the sets differ only in groups whose score equals the score at the cut
+  kNear,      // only in groups within the relative margin of the cut
+  kWrong,     // anything else
+};
+std::string_view agreement_name(Agreement agreement);
+
+struct RowVerdict {
+  Agreement agreement = Agreement::kNotGiven;
+  double margin = 0.0;      // largest relative distance from the cut among the groups that differ
+  std::int64_t group = -1;  // the first group at fault, where it is `wrong`
+  std::string reason = {};  // why it is `wrong`
+};
+
+struct ReplayOptions {
+  double margin = -1.0;  // relative margin of `near`; negative: 1e-5 for f32 index keys, 1e-2 for bf16 and f16
+  Executor* executor = nullptr;  // null: serial
+  std::function<void(std::string_view stage, std::int64_t done, std::int64_t total)> progress;
+};
+
+struct Replay {
+  std::int64_t queries = 0;
+  std::int64_t row_capacity = 0;
+  std::vector<std::int32_t> rows;    // [Q, row_capacity]
+  std::vector<std::int32_t> counts;  // [Q]
+  std::vector<float> output;         // [Q, query_heads, value_dim]
+  std::vector<float> lse;            // [Q, query_heads]
+  std::vector<RowVerdict> verdicts;  // [Q]
+  double margin = 0.0;               // the margin applied
+
+  bool output_compared = false;
+  double output_bound = 0.0;            // the largest difference that agrees, relative to the largest |value|
+  double difference_expected_rows = 0;  // largest |ours - expected| over the expected rows, relative to largest |value|
+  double difference_own_rows = 0;       // the same over our own rows; a tie may move it
+  std::int64_t worst_query = -1;        // where difference_expected_rows was seen
+
+  std::int64_t groups_dropped = 0;  // complete groups that no row of their query holds
+  WorkDone done;
+  CacheBytes bytes;
+  std::int64_t scratch_bytes = 0;
+  std::string rows_digest;    // XXH3-128 of rows, then counts, little-endian
+  std::string output_digest;  // of output, then lse
+
+  std::int64_t count(Agreement agreement) const;
+  // No row is wrong and, where given, outputs on the expected rows are within the bound.
+  bool agrees() const;
+};
+
+// Appends the capture's tokens to a fresh cache, plans every row, attends, and compares.
+// Errors  those of the rooms it passes through.
+// Memory  the tokens once more, in the cache; the result.
+Result<Replay> replay(const Capture& capture, const ReplayOptions& options = {});
+
+// Writes `replay/1`: rows, counts, output, lse. Whole or not at all.
+Status write_replay(const std::string& path, const Capture& capture, const Replay& replay);
+
+}  // namespace seriatim

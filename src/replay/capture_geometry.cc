@@ -1,0 +1,118 @@
+#include "replay/capture_geometry.hpp"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+namespace seriatim {
+namespace {
+
+using Json = nlohmann::json;
+
+Status fault(Code code, std::string_view what) {
+  return Status::error(code, "geometry", fmt::format("geometry: {}", what));
+}
+
+// Reads keys one by one and remembers the first fault and which keys were known.
+class ObjectReader {
+ public:
+  explicit ObjectReader(const Json& object) : object_(object) {}
+
+  const Json* find(const char* key, bool required) {
+    known_.insert(key);
+    const auto it = object_.find(key);
+    if (it != object_.end()) return &*it;
+    if (required) note(fmt::format("no {}", key));
+    return nullptr;
+  }
+
+  void integer(const char* key, std::int64_t& to, bool required = true) {
+    const Json* value = find(key, required);
+    if (value == nullptr) return;
+    if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<std::uint64_t>() > kMost)) {
+      return note(fmt::format("{} is not an integer of 64 bits", key));
+    }
+    to = value->get<std::int64_t>();
+  }
+
+  void number(const char* key, double& to, bool required = true) {
+    const Json* value = find(key, required);
+    if (value == nullptr) return;
+    if (!value->is_number()) return note(fmt::format("{} is not a number", key));
+    to = value->get<double>();
+  }
+
+  void boolean(const char* key, bool& to) {
+    const Json* value = find(key, false);
+    if (value == nullptr) return;
+    if (!value->is_boolean()) return note(fmt::format("{} is not true or false", key));
+    to = value->get<bool>();
+  }
+
+  template <typename Enum>
+  void word(const char* key, Enum& to, std::initializer_list<std::pair<const char*, Enum>> words) {
+    const Json* value = find(key, false);
+    if (value == nullptr) return;
+    for (const auto& [name, meaning] : words) {
+      if (value->is_string() && value->get_ref<const std::string&>() == name) {
+        to = meaning;
+        return;
+      }
+    }
+    note(fmt::format("{} is not one of the known words", key));
+  }
+
+  Status finish() const {
+    if (!fault_.empty()) return fault(Code::kCorrupt, fault_);
+    for (const auto& item : object_.items()) {
+      if (!known_.contains(item.key())) return fault(Code::kUnsupported, fmt::format("unknown key {:.64}", item.key()));
+    }
+    return {};
+  }
+
+ private:
+  static constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  void note(std::string what) {
+    if (fault_.empty()) fault_ = std::move(what);
+  }
+  const Json& object_;
+  std::set<std::string, std::less<>> known_;
+  std::string fault_;
+};
+
+}  // namespace
+
+Result<GeometryOptions> parse_geometry(std::string_view json) {
+  const Json object = Json::parse(json, nullptr, false);
+  if (!object.is_object()) return fault(Code::kCorrupt, "not a JSON object");
+  GeometryOptions options;
+  double norm_eps = options.norm_eps;
+  ObjectReader read(object);
+  read.integer("group_tokens", options.group_tokens);
+  read.integer("budget_tokens", options.budget_tokens);
+  read.integer("query_heads", options.query_heads);
+  read.integer("kv_heads", options.kv_heads);
+  read.integer("head_dim", options.head_dim);
+  read.integer("value_dim", options.value_dim, false);
+  read.integer("index_heads", options.index_heads);
+  read.integer("index_dim", options.index_dim);
+  read.integer("index_rotary_dim", options.index_rotary_dim);
+  read.number("rope_theta", options.rope_theta);
+  read.number("norm_eps", norm_eps);
+  double scale = 0.0;
+  if (object.contains("softmax_scale")) {
+    read.number("softmax_scale", scale);
+    options.softmax_scale = static_cast<float>(scale);
+  }
+  read.word("pooling", options.pooling, {{"mean", Pooling::kMean}, {"none", Pooling::kNone}});
+  read.boolean("relu", options.relu);
+  read.word("scale_at", options.scale_at, {{"after_sum", ScaleAt::kAfterSum}, {"before_relu", ScaleAt::kBeforeRelu},
+                                           {"after_relu", ScaleAt::kAfterRelu}, {"nowhere", ScaleAt::kNowhere}});
+  options.norm_eps = static_cast<float>(norm_eps);
+  if (Status s = read.finish(); !s.ok()) return s;
+  return options;
+}
+
+}  // namespace seriatim

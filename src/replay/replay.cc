@@ -1,0 +1,253 @@
+#include "seriatim/replay.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <new>
+#include <optional>
+
+#include "base/half.hpp"
+#include "replay/digest.hpp"
+#include "replay/verdict.hpp"
+#include "seriatim/score.hpp"
+
+namespace seriatim {
+namespace {
+
+constexpr std::int64_t kAppendTokens = 4096;  // per step of progress; any size gives the same bits
+constexpr std::int64_t kPlanQueries = 8;
+
+ConstTensor rows_of(const ConstTensor& batch, std::int64_t first, std::int64_t count) {
+  ConstTensor part = batch;
+  if (batch.empty()) return part;
+  part.data = batch.at(first);
+  part.shape[0] = count;
+  return part;
+}
+
+// One replay, step by step.
+class Player {
+ public:
+  Player(const Capture& capture, const ReplayOptions& options)
+      : capture_(capture), geometry_(capture.geometry), options_(options),
+        executor_(options.executor != nullptr ? *options.executor : serial_executor()) {}
+
+  Result<Replay> run() {
+    for (auto step : {&Player::append, &Player::plan_rows, &Player::attend_own_rows, &Player::judge_rows,
+                      &Player::compare_outputs}) {
+      if (Status s = (this->*step)(); !s.ok()) return s;
+    }
+    summarize();
+    return std::move(out_);
+  }
+
+ private:
+  void report(std::string_view stage, std::int64_t done, std::int64_t total) const {
+    if (options_.progress) options_.progress(stage, done, total);
+  }
+
+  Status append() {
+    CacheOptions cache_options;
+    cache_options.layers[0].index_norm_weight = capture_.index_norm_weight;
+    cache_options.capacity_tokens = capture_.tokens() + 2 * kAppendTokens;
+    auto cache = Cache::create(geometry_, std::move(cache_options));
+    if (!cache.ok()) return cache.status();
+    cache_ = *std::move(cache);
+    auto sequence = cache_->add(capture_.anchor);
+    if (!sequence.ok()) return sequence.status();
+    for (std::int64_t first = 0; first < capture_.tokens(); first += kAppendTokens) {
+      const std::int64_t count = std::min(kAppendTokens, capture_.tokens() - first);
+      TokenBatch batch{.first_position = capture_.anchor + first, .keys = rows_of(capture_.keys, first, count),
+                       .values = rows_of(capture_.values, first, count),
+                       .index_keys = rows_of(capture_.index_keys, first, count), .coordinates = nullptr};
+      auto step = cache_->begin();
+      if (!step.ok()) return step.status();
+      if (Status s = step->append(*sequence, 0, batch); !s.ok()) return s;
+      if (Status s = step->commit(); !s.ok()) return s;
+      report("append", first + count, capture_.tokens());
+    }
+    auto snapshot = cache_->snapshot(*sequence);
+    if (!snapshot.ok()) return snapshot.status();
+    snapshot_.emplace(*std::move(snapshot));
+    layer_ = snapshot_->layer(0);
+    return {};
+  }
+
+  Status plan_rows() {
+    auto workspace = Workspace::create(geometry_, capture_.tokens(), executor_);
+    if (!workspace.ok()) return workspace.status();
+    workspace_.emplace(*std::move(workspace));
+    const auto queries = static_cast<std::int64_t>(capture_.query_positions.size());
+    out_.queries = queries;
+    out_.row_capacity = geometry_.row_capacity();
+    out_.rows.assign(static_cast<std::size_t>(queries * out_.row_capacity), kRowPadding);
+    out_.counts.assign(static_cast<std::size_t>(queries), 0);
+    out_.verdicts.resize(static_cast<std::size_t>(queries));
+    for (std::int64_t first = 0; first < queries; first += kPlanQueries) {
+      const std::int64_t count = std::min(kPlanQueries, queries - first);
+      const IndexQueries index{rows_of(capture_.index_queries, first, count), rows_of(capture_.index_head_weights, first, count), positions(first, count)};
+      if (Status s = plan(layer_, index, NanPolicy::kRefuse, *workspace_, rows_from(out_.rows, out_.counts, first)); !s.ok()) return s;
+      report("plan", first + count, queries);
+    }
+    return {};
+  }
+
+  Status attend_own_rows() {
+    out_.lse.resize(static_cast<std::size_t>(out_.queries * geometry_.query_heads()));
+    return attend_rows(out_.rows, out_.counts, out_.output, out_.lse.data());
+  }
+
+  Status attend_rows(std::vector<std::int32_t>& rows, std::vector<std::int32_t>& counts, std::vector<float>& output, float* lse) {
+    const std::int64_t heads = geometry_.query_heads();
+    const std::int64_t width = heads * geometry_.value_dim();
+    output.resize(static_cast<std::size_t>(out_.queries * width));
+    for (std::int64_t first = 0; first < out_.queries; first += kPlanQueries) {
+      const std::int64_t count = std::min(kPlanQueries, out_.queries - first);
+      const AttendQueries queries{rows_of(capture_.queries, first, count), positions(first, count), {}};
+      const Tensor to = dense_view(static_cast<void*>(output.data() + first * width), DType::kF32, {count, heads, geometry_.value_dim()});
+      const Tensor lse_to = lse == nullptr ? Tensor{} : dense_view(static_cast<void*>(lse + first * heads), DType::kF32, {count, heads});
+      if (Status s = attend(layer_, queries, rows_from(rows, counts, first), *workspace_, to, lse_to); !s.ok()) return s;
+      report("attend", first + count, out_.queries);
+    }
+    return {};
+  }
+
+  Status judge_rows() {
+    out_.margin = options_.margin >= 0.0 ? options_.margin : geometry_.index_dtype() == DType::kF32 ? 1e-5 : 1e-2;
+    if (capture_.expected_rows.empty()) return {};
+    expected_rows_.resize(out_.rows.size());
+    std::memcpy(expected_rows_.data(), capture_.expected_rows.data, expected_rows_.size() * sizeof(std::int32_t));
+    expected_counts_.resize(out_.counts.size());
+    std::vector<float> scores;
+    for (std::int64_t q = 0; q < out_.queries; ++q) {
+      const VisibleRun run = visible(q);
+      const auto expected = live_part(padded_row(expected_rows_, q));
+      const Rows ours = rows_from(out_.rows, out_.counts, 0);
+      const PooledKeys pooled = layer_.pooled_up_to(capture_.query_positions[static_cast<std::size_t>(q)]);
+      scores.resize(static_cast<std::size_t>(pooled.groups));
+      const ConstTensor weights = capture_.index_head_weights.empty() ? ConstTensor{} : row_of(capture_.index_head_weights, q);
+      if (Status s = score_groups(geometry_, row_of(capture_.index_queries, q), weights, pooled, scores); !s.ok()) return s;
+      out_.verdicts[static_cast<std::size_t>(q)] = judge_row(geometry_, run, ours.row(q), expected, scores, out_.margin);
+      // A row that attention cannot read is compared nowhere else.
+      const bool readable = check_ascending(run, expected).ok();
+      expected_counts_[static_cast<std::size_t>(q)] = readable ? static_cast<std::int32_t>(expected.size()) : 0;
+      report("judge", q + 1, out_.queries);
+    }
+    return {};
+  }
+
+  Status compare_outputs() {
+    if (capture_.expected_output.empty()) return {};
+    out_.output_compared = true;
+    out_.output_bound = geometry_.kv_dtype() == DType::kF32 ? 1e-5 : 1e-2;
+    const double scale = largest_value();
+    out_.difference_own_rows = largest_difference(out_.output, scale, nullptr);
+    if (expected_rows_.empty()) {
+      out_.difference_expected_rows = largest_difference(out_.output, scale, &out_.worst_query);
+      return {};
+    }
+    std::vector<float> output;
+    if (Status s = attend_rows(expected_rows_, expected_counts_, output, nullptr); !s.ok()) return s;
+    out_.difference_expected_rows = largest_difference(output, scale, &out_.worst_query);
+    return {};
+  }
+
+  double largest_value() const {
+    const ConstTensor& values = capture_.values.empty() ? capture_.keys : capture_.values;
+    double largest = 0.0;
+    for (std::int64_t t = 0; t < values.shape[0]; ++t) {
+      for (std::int64_t h = 0; h < values.shape[1]; ++h) {
+        for (std::int64_t i = 0; i < geometry_.value_dim(); ++i) {
+          largest = std::max(largest, std::fabs(static_cast<double>(load_element(values.at(t, h, i), values.dtype))));
+        }
+      }
+    }
+    return largest > 0.0 ? largest : 1.0;
+  }
+
+  double largest_difference(const std::vector<float>& output, double scale, std::int64_t* worst_query) const {
+    const std::int64_t width = geometry_.query_heads() * geometry_.value_dim();
+    double largest = 0.0;
+    for (std::int64_t i = 0; i < out_.queries * width; ++i) {
+      float expected = 0.0f;
+      std::memcpy(&expected, capture_.expected_output.data + i * 4, sizeof expected);
+      const double difference = std::fabs(static_cast<double>(output[static_cast<std::size_t>(i)]) - static_cast<double>(expected)) / scale;
+      if (difference > largest || std::isnan(difference)) {
+        largest = std::isnan(difference) ? INFINITY : difference;
+        if (worst_query != nullptr) *worst_query = i / width;
+      }
+    }
+    return largest;
+  }
+
+  void summarize() {
+    for (std::int64_t q = 0; q < out_.queries; ++q) {
+      const VisibleRun run = visible(q);
+      const std::int64_t grouped = out_.counts[static_cast<std::size_t>(q)] - geometry_.tail_tokens(run.tokens);
+      out_.groups_dropped += geometry_.groups(run.tokens) - grouped / geometry_.group_tokens();
+    }
+    out_.done = workspace_->done();
+    out_.bytes = cache_->bytes();
+    out_.scratch_bytes = workspace_->bytes();
+    out_.rows_digest = digest({std::as_bytes(std::span(out_.rows)), std::as_bytes(std::span(out_.counts))});
+    out_.output_digest = digest({std::as_bytes(std::span(out_.output)), std::as_bytes(std::span(out_.lse))});
+  }
+
+  VisibleRun visible(std::int64_t q) const {
+    return {capture_.anchor, capture_.query_positions[static_cast<std::size_t>(q)] - capture_.anchor + 1};
+  }
+  std::span<const std::int64_t> positions(std::int64_t first, std::int64_t count) const {
+    return std::span(capture_.query_positions).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+  }
+  std::span<const std::int32_t> padded_row(const std::vector<std::int32_t>& rows, std::int64_t q) const {
+    return std::span(rows).subspan(static_cast<std::size_t>(q * out_.row_capacity), static_cast<std::size_t>(out_.row_capacity));
+  }
+  Rows rows_from(std::vector<std::int32_t>& rows, std::vector<std::int32_t>& counts, std::int64_t first) const {
+    return {rows.data() + first * out_.row_capacity, out_.row_capacity, counts.data() + first};
+  }
+
+  const Capture& capture_;
+  const Geometry& geometry_;
+  const ReplayOptions& options_;
+  Executor& executor_;
+  std::unique_ptr<Cache> cache_;
+  std::optional<Snapshot> snapshot_;
+  LayerView layer_;
+  std::optional<Workspace> workspace_;
+  std::vector<std::int32_t> expected_rows_;
+  std::vector<std::int32_t> expected_counts_;
+  Replay out_;
+};
+
+}  // namespace
+
+std::int64_t Replay::count(Agreement agreement) const {
+  return std::count_if(verdicts.begin(), verdicts.end(), [agreement](const RowVerdict& v) { return v.agreement == agreement; });
+}
+
+bool Replay::agrees() const {
+  return count(Agreement::kWrong) == 0 && (!output_compared || difference_expected_rows <= output_bound);
+}
+
+Result<Replay> replay(const Capture& capture, const ReplayOptions& options) {
+  try {
+    return Player(capture, options).run();
+  } catch (const std::bad_alloc&) {
+    return Status::error(Code::kOutOfMemory, "replay", "replay: the system refused memory");
+  }
+}
+
+Status write_replay(const std::string& path, const Capture& capture, const Replay& replay) {
+  const Geometry& g = capture.geometry;
+  const NamedTensor tensors[] = {
+      {"rows", dense_view(replay.rows.data(), DType::kI32, {replay.queries, replay.row_capacity})},
+      {"counts", dense_view(replay.counts.data(), DType::kI32, {replay.queries})},
+      {"output", dense_view(replay.output.data(), DType::kF32, {replay.queries, g.query_heads(), g.value_dim()})},
+      {"lse", dense_view(replay.lse.data(), DType::kF32, {replay.queries, g.query_heads()})},
+  };
+  return write_safetensors(path, {{"seriatim", "replay/1"}, {"source", capture.source}}, tensors);
+}
+
+}  // namespace seriatim

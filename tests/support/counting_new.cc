@@ -1,0 +1,47 @@
+#include "support/counting_new.hpp"
+
+#include <atomic>
+#include <cstddef>
+#include <cstdlib>
+#include <new>
+
+namespace {
+
+std::atomic<std::int64_t> calls{0};
+std::atomic<std::int64_t> bytes{0};
+
+void* take(std::size_t size) {
+  calls += 1;
+  bytes += static_cast<std::int64_t>(size);
+  if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
+  throw std::bad_alloc();
+}
+
+void* take(std::size_t size, std::align_val_t alignment) {
+  calls += 1;
+  bytes += static_cast<std::int64_t>(size);
+  const auto unit = static_cast<std::size_t>(alignment);
+  if (void* memory = std::aligned_alloc(unit, (size + unit - 1) / unit * unit)) return memory;
+  throw std::bad_alloc();
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return take(size); }
+void* operator new[](std::size_t size) { return take(size); }
+void* operator new(std::size_t size, std::align_val_t alignment) { return take(size, alignment); }
+void* operator new[](std::size_t size, std::align_val_t alignment) { return take(size, alignment); }
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+namespace seriatim::testing {
+
+HeapUse heap_use() { return {calls.load(), bytes.load()}; }
+
+}  // namespace seriatim::testing

@@ -23,6 +23,7 @@ class Attender final : public Task {
   Status admit() const {
     const std::int64_t count = queries_.queries.shape[0];
     const std::int64_t heads = geometry_.query_heads();
+    if (Status s = check_workspace(work_, geometry_); !s.ok()) return s;
     if (Status s = admit_view("queries", queries_.queries, geometry_.kv_dtype(), {-1, heads, geometry_.head_dim()}); !s.ok()) return s;
     if (!is_float(output_.dtype)) {
       return attend_fault(Code::kInvalidArgument, "output", fmt::format("dtype {}", dtype_name(output_.dtype)), {});

@@ -21,6 +21,10 @@ class Planner final : public Task {
 
   Status admit() const {
     const std::int64_t count = queries_.queries.shape[0];
+    if (Status s = check_workspace(work_, geometry_); !s.ok()) return s;
+    if (layer_.pooled.groups != geometry_.groups(layer_.run.tokens)) {
+      return Status::error(Code::kInvalidArgument, "layer", "layer: it has no index; attend over the rows of one that has");
+    }
     if (Status s = admit_view("index_queries", queries_.queries, geometry_.index_dtype(), {-1, geometry_.index_heads(), geometry_.index_dim()}); !s.ok()) return s;
     if (!queries_.head_weights.empty()) {
       if (Status s = admit_view("index_head_weights", queries_.head_weights, DType::kF32, {count, geometry_.index_heads()}); !s.ok()) return s;

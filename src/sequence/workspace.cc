@@ -20,11 +20,25 @@ Status check_limits(const Geometry& geometry, std::int64_t max_visible_tokens, i
 
 }  // namespace
 
+Status check_workspace(const Workspace::Impl& work, const Geometry& geometry) {
+  const WorkerScratch& scratch = work.workers.front();
+  const auto holds = [](const auto& memory, std::int64_t entries) { return static_cast<std::int64_t>(memory.size()) >= entries; };
+  if (holds(scratch.scores, geometry.groups(work.max_visible_tokens)) &&
+      holds(scratch.planned, plan_row_scratch_entries(geometry, work.max_visible_tokens)) &&
+      holds(scratch.attend, attend_scratch_floats(geometry))) {
+    return {};
+  }
+  return Status::error(Code::kInvalidArgument, "workspace", "workspace: made for another geometry, with less scratch than this one needs");
+}
+
 Result<std::int64_t> Workspace::bytes(const Geometry& geometry, std::int64_t max_visible_tokens, int concurrency) {
   if (Status s = check_limits(geometry, max_visible_tokens, concurrency); !s.ok()) return s;
   const std::int64_t entries = geometry.groups(max_visible_tokens) + plan_row_scratch_entries(geometry, max_visible_tokens) +
                                attend_scratch_floats(geometry);
-  const auto total = checked_product({entries, 4, concurrency});
+  const auto scratch = checked_product({entries, 4, concurrency});
+  const auto workers = checked_product({concurrency, sizeof(WorkerScratch)});
+  const auto held = scratch && workers ? checked_add(*scratch, *workers) : std::nullopt;
+  const auto total = held ? checked_add(*held, sizeof(Impl)) : std::nullopt;
   if (!total) return Status::error(Code::kOverflow, "workspace", "workspace: the scratch passes 64-bit sizes");
   return *total;
 }

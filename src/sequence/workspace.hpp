@@ -22,4 +22,7 @@ struct Workspace::Impl {
   WorkDone done;
 };
 
+// Errors  InvalidArgument: the workspace was made for a geometry that needs less scratch than this one.
+Status check_workspace(const Workspace::Impl& work, const Geometry& geometry);
+
 }  // namespace seriatim

@@ -1,0 +1,26 @@
+// SERIATIM_DISPATCH(function, target): the function that HWY_EXPORT(function) compiled for one instruction set.
+//
+// Highway's own dynamic dispatch reads one choice for the whole process; the agreement tests and callers that force an
+// implementation need several at once, so the choice is passed as a value. Include inside HWY_ONCE, after highway.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include <hwy/highway.h>
+
+namespace seriatim {
+
+// A macro, because the table's layout depends on the targets that the including file is compiled for.
+#if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
+#define SERIATIM_DISPATCH(function, target) (*(HWY_DISPATCH_TABLE(function)[(target) == 0 ? 0 : 0]))
+#else
+#define SERIATIM_DISPATCH(function, target)              \
+  (*([](std::int64_t bit) {                              \
+    hwy::ChosenTarget chosen;                            \
+    chosen.Update(bit);                                  \
+    return HWY_DISPATCH_TABLE(function)[chosen.GetIndex()]; \
+  }(target)))
+#endif
+
+}  // namespace seriatim

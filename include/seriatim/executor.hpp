@@ -31,7 +31,8 @@ class Executor {
 // Runs everything on the calling thread. Lives for ever.
 Executor& serial_executor();
 
-// A oneTBB arena of `threads` slots (0: as many as the process may use, CPU affinity and quotas respected by oneTBB).
+// A oneTBB arena of `threads` slots, at most 1024 (0: as many as the process may use, CPU affinity and quotas respected
+// by oneTBB).
 // Gives   null if the system refuses memory.
 std::unique_ptr<Executor> make_executor(int threads = 0);
 

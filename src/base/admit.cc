@@ -45,6 +45,9 @@ Status admit_view(std::string_view name, const ConstTensor& view, DType dtype, s
     reach_bytes = *reach;
     ++axis;
   }
+  for (; axis < kMaxRank; ++axis) {  // readers that take every view as of rank 4 rely on it
+    if (view.shape[axis] != 1) return invalid(name, fmt::format("axis {} has extent {} past rank {}", axis, view.shape[axis], view.rank));
+  }
   if (elements > 0 && view.data == nullptr) return invalid(name, "no data");
   return {};
 }

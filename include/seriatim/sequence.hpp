@@ -11,6 +11,7 @@
 #include "seriatim/cache.hpp"
 #include "seriatim/executor.hpp"
 #include "seriatim/geometry.hpp"
+#include "seriatim/kernels.hpp"
 #include "seriatim/row.hpp"
 #include "seriatim/select.hpp"
 #include "seriatim/status.hpp"
@@ -58,9 +59,11 @@ class Workspace {
  public:
   // Exactly what create() will take, known beforehand. Errors as create().
   static Result<std::int64_t> bytes(const Geometry& geometry, std::int64_t max_visible_tokens, int concurrency);
+  // Takes   the executor that will run the calls (the caller's, alive as long as the workspace) and the kernels that
+  //         do the work; both change speed alone.
   // Errors  InvalidArgument: a negative count. Overflow. OutOfMemory.
   static Result<Workspace> create(const Geometry& geometry, std::int64_t max_visible_tokens,
-                                  Executor& executor = serial_executor());
+                                  Executor& executor = serial_executor(), Kernels kernels = default_kernels());
   Workspace(Workspace&&) noexcept;
   Workspace& operator=(Workspace&&) noexcept;
   ~Workspace();

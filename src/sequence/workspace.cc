@@ -43,12 +43,14 @@ Result<std::int64_t> Workspace::bytes(const Geometry& geometry, std::int64_t max
   return *total;
 }
 
-Result<Workspace> Workspace::create(const Geometry& geometry, std::int64_t max_visible_tokens, Executor& executor) {
+Result<Workspace> Workspace::create(const Geometry& geometry, std::int64_t max_visible_tokens, Executor& executor,
+                                    Kernels kernels) {
   const auto total = bytes(geometry, max_visible_tokens, executor.concurrency());
   if (!total.ok()) return total.status();
   try {
     auto impl = std::make_unique<Impl>();
     impl->executor = &executor;
+    impl->kernels = kernels;
     impl->max_visible_tokens = max_visible_tokens;
     impl->total_bytes = *total;
     impl->workers.resize(static_cast<std::size_t>(executor.concurrency()));

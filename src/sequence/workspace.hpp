@@ -16,6 +16,7 @@ struct WorkerScratch {
 
 struct Workspace::Impl {
   Executor* executor = nullptr;
+  Kernels kernels = Kernels::reference();
   std::int64_t max_visible_tokens = 0;
   std::int64_t total_bytes = 0;
   std::vector<WorkerScratch> workers;

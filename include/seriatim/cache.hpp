@@ -15,6 +15,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "seriatim/geometry.hpp"
@@ -38,6 +39,20 @@ class PageAllocator {
 
 // The process's heap. Lives for ever.
 PageAllocator& heap_page_allocator();
+
+// One region that the caller supplies: a mapping of huge pages, memory of a device, shared memory.
+class RegionAllocator final : public PageAllocator {
+ public:
+  // `region` must outlive every cache that uses this. What its start lacks to 64-byte alignment is left unused.
+  explicit RegionAllocator(std::span<std::byte> region);
+  ~RegionAllocator() override;
+  std::byte* allocate(std::int64_t bytes) override;
+  void release(std::byte* memory, std::int64_t bytes) noexcept override;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
 
 // One layer of one sequence as the later rooms read it. A view: valid while its Snapshot lives.
 // A token page holds, per layer, keys [kv_heads][page_tokens][head_dim], values [kv_heads][page_tokens][value_dim] (or
@@ -88,6 +103,8 @@ struct LayerParameters {
 struct CacheOptions {
   std::vector<LayerParameters> layers{1};
   std::int64_t capacity_tokens = 0;  // over all sequences, rounded up to whole pages; shared pages count once
+  std::int64_t capacity_bytes = 0;   // instead of capacity_tokens: the most that pages may take, bookkeeping apart
+  bool reserve = false;              // take all pages' memory at once, so that no later call can run out of it
   std::int64_t page_tokens = 0;      // a multiple of 16 groups; 0: the smallest that is at least 256 tokens
   PageAllocator* allocator = nullptr;  // null: the heap; must outlive the cache and its snapshots
 };
@@ -146,6 +163,10 @@ class Transaction {
   // Memory  the view is valid until the next append to this sequence or the end of the transaction.
   Result<LayerView> layer(SequenceId sequence, std::int64_t layer) const;
 
+  // Forgets all but the first `tokens` staged tokens of one sequence, in every layer that has more.
+  // Errors  NotFound: sequence. InvalidArgument: the transaction has ended, negative.
+  Status keep(SequenceId sequence, std::int64_t tokens);
+
   // Publishes everything and ends the transaction.
   // Errors  InvalidArgument: layers of a sequence at different frontiers (row = sequence, index = the first layer that
   //         lacks tokens). OutOfMemory. Nothing is published then and the transaction stays open.
@@ -181,6 +202,19 @@ class Cache {
   Status reset(SequenceId sequence, std::int64_t anchor = 0);
   // Keeps the first `tokens` tokens. InvalidArgument: negative or more than there are.
   Status truncate(SequenceId sequence, std::int64_t tokens);
+  // A new sequence that holds what this one does. Pages are shared until one of the two writes to them. A staged sequence
+  // is forked as the public sees it.
+  Result<SequenceId> fork(SequenceId sequence);
+  // Forgets the first `tokens` tokens: the anchor moves, and groups count from there. Keys, values and raw keys stay where
+  // they are; pages before the anchor are given back. By a multiple of r the pooled keys stay too; otherwise all of them
+  // are computed again, beside the old ones, at the cost of pooling the tokens that remain.
+  // InvalidArgument: negative or more than there are, or the anchor would pass the last position. Capacity.
+  Status evict_prefix(SequenceId sequence, std::int64_t tokens);
+  // Appends what `source` holds at positions first_position .. first_position + tokens - 1 to `destination`. An empty
+  // destination shares the pages (groups as in evict_prefix), any other takes a copy.
+  // InvalidArgument: a range that the source does not hold. NotContiguous: first_position is not the destination's
+  // frontier. Capacity.
+  Status copy(SequenceId source, std::int64_t first_position, std::int64_t tokens, SequenceId destination);
 
   // Errors  InvalidArgument: a transaction is open. OutOfMemory.
   Result<Transaction> begin();
@@ -188,6 +222,8 @@ class Cache {
   Result<Snapshot> snapshot(SequenceId sequence) const;
 
   CacheBytes bytes() const;
+  // Gives free pages back to the allocator.
+  void trim();
 
  private:
   friend class Transaction;

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/checked.hpp"
 #include "cache/impl.hpp"
 
 namespace seriatim {
@@ -37,6 +38,21 @@ Result<std::vector<std::vector<float>>> admit_layers(const Geometry& geometry, c
   return weights;
 }
 
+// Gives   how many token pages there may be.
+Result<std::int64_t> admit_capacity(const Layout& layout, const CacheOptions& options) {
+  if (options.capacity_tokens < 0 || options.capacity_tokens > kMostTokens) {
+    return invalid("capacity_tokens", fmt::format("{} is not in 0..{}", options.capacity_tokens, kMostTokens));
+  }
+  if (options.capacity_bytes < 0) return invalid("capacity_bytes", fmt::format("{} is negative", options.capacity_bytes));
+  if (options.capacity_tokens > 0 && options.capacity_bytes > 0) {
+    return invalid("capacity_bytes", "given beside capacity_tokens; one of them decides");
+  }
+  if (options.capacity_bytes == 0) return pages_for(0, options.capacity_tokens, layout.page_tokens);
+  const auto pooled = checked_mul(Store::kPooledPagesPerTokenPage, layout.pooled_page_bytes);
+  const auto bytes = pooled ? checked_add(*pooled, layout.token_page_bytes) : std::nullopt;
+  return bytes ? options.capacity_bytes / *bytes : 0;
+}
+
 }  // namespace
 
 Status not_found(SequenceId sequence) {
@@ -62,6 +78,12 @@ Result<Cache::Impl::Entry*> Cache::Impl::find_unstaged(SequenceId sequence) {
   return entry;
 }
 
+SequenceId Cache::Impl::add(Ref<const SequenceState> state) {
+  const std::lock_guard lock(publishing);
+  sequences.push_back({next_id, std::move(state)});
+  return next_id++;
+}
+
 void Cache::Impl::publish(Entry& entry, Ref<const SequenceState> state) noexcept {
   const std::lock_guard lock(publishing);
   std::swap(entry.state, state);
@@ -76,16 +98,18 @@ Result<std::unique_ptr<Cache>> Cache::create(const Geometry& geometry, CacheOpti
     if (!weights.ok()) return weights.status();
     auto layout = Layout::make(geometry, options);
     if (!layout.ok()) return layout.status();
-    if (options.capacity_tokens < 0 || options.capacity_tokens > kMostTokens) {
-      return invalid("capacity_tokens", fmt::format("{} is not in 0..{}", options.capacity_tokens, kMostTokens));
-    }
+    const auto pages = admit_capacity(*layout, options);
+    if (!pages.ok()) return pages.status();
     auto buffers = PoolBuffers::make(geometry);
     if (!buffers.ok()) return buffers.status();
-    const std::int64_t pages = pages_for(0, options.capacity_tokens, layout->page_tokens);
     PageAllocator& allocator = options.allocator == nullptr ? heap_page_allocator() : *options.allocator;
     auto impl = std::make_shared<Impl>();
-    impl->store = Ref<Store>(new Store(geometry, std::move(*layout), std::move(*weights), allocator, pages));
+    impl->store = Ref<Store>(new Store(geometry, std::move(*layout), std::move(*weights), allocator, *pages));
     impl->buffers = std::move(*buffers);
+    if (options.reserve) {
+      if (Status s = impl->store->token_pages.reserve(); !s.ok()) return s;
+      if (Status s = impl->store->pooled_pages.reserve(); !s.ok()) return s;
+    }
     return std::unique_ptr<Cache>(new Cache(std::move(impl)));
   });
 }
@@ -96,10 +120,7 @@ Result<SequenceId> Cache::add(std::int64_t anchor) {
   return guarded([&]() -> Result<SequenceId> {
     if (Status s = geometry().check_run({anchor, 0}); !s.ok()) return s;
     const std::lock_guard writing(impl_->writing);
-    auto state = SequenceState::make(impl_->store, {anchor, 0}, {}, {});
-    const std::lock_guard publishing(impl_->publishing);
-    impl_->sequences.push_back({impl_->next_id, std::move(state)});
-    return impl_->next_id++;
+    return impl_->add(SequenceState::make(impl_->store, {anchor, 0}, {}, {}));
   });
 }
 
@@ -158,6 +179,11 @@ Result<Snapshot> Cache::snapshot(SequenceId sequence) const {
     if (entry == nullptr) return not_found(sequence);
     return Snapshot(entry->state.get());
   });
+}
+
+void Cache::trim() {
+  impl_->store->token_pages.trim();
+  impl_->store->pooled_pages.trim();
 }
 
 CacheBytes Cache::bytes() const {

@@ -37,6 +37,8 @@ struct Cache::Impl {
   // The entry, for a call other than the transaction's. Errors  NotFound; InvalidArgument: it is staged.
   Result<Entry*> find_unstaged(SequenceId sequence);
 
+  // A new sequence in that state. Throws bad_alloc.
+  SequenceId add(Ref<const SequenceState> state);
   void publish(Entry& entry, Ref<const SequenceState> state) noexcept;
 };
 

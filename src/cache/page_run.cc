@@ -90,7 +90,7 @@ void PageRun::make_room(std::int64_t pages) {
   const Table* from = table();
   const std::int64_t length = from == nullptr ? 0 : from->length();
   const std::int64_t capacity = own_ ? std::max(pages, 2 * own_->capacity()) : std::max(pages, length);
-  own_ = Table::make(store_.bookkeeping_bytes, from, length, capacity);
+  own_ = Table::make(store_.bookkeeping_bytes, from, 0, length, capacity);
 }
 
 void PageRun::mark_last_page() noexcept {

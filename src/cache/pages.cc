@@ -4,35 +4,18 @@
 
 #include <new>
 
-#include "cache/layout.hpp"
-
 namespace seriatim {
-namespace {
-
-class HeapAllocator final : public PageAllocator {
- public:
-  std::byte* allocate(std::int64_t bytes) override {
-    return static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), kAlignment, std::nothrow));
-  }
-  void release(std::byte* memory, std::int64_t) noexcept override { ::operator delete(memory, kAlignment); }
-
- private:
-  static constexpr std::align_val_t kAlignment{kBlockAlignment};
-};
-
-}  // namespace
-
-PageAllocator& heap_page_allocator() {
-  static HeapAllocator allocator;
-  return allocator;
-}
-
 void dispose(Page* page) noexcept { page->pool->recycle(page); }
 
-PagePool::~PagePool() {
+PagePool::~PagePool() { trim(); }
+
+void PagePool::trim() noexcept {
+  const std::lock_guard lock(mutex_);
   while (free_ != nullptr) {
     Page* page = free_;
     free_ = page->next_free;
+    --free_pages_;
+    --held_pages_;
     allocator_.release(page->data, page_bytes_);
     delete page;
   }

@@ -29,7 +29,7 @@ struct Page : Counted {
 void dispose(Page* page) noexcept;
 
 // Pages of one kind. A page that nobody holds goes to a free list and is handed out again: both in O(1). Memory goes
-// back to the allocator when the pool ends.
+// back to the allocator on trim() and when the pool ends.
 // Threads  any: the last holder of a page may be a reader.
 class PagePool {
  public:
@@ -47,6 +47,9 @@ class PagePool {
   Status reserve();
 
   void recycle(Page* page) noexcept;
+
+  // Gives the memory of free pages back.
+  void trim() noexcept;
 
   struct Count {
     std::int64_t used = 0;

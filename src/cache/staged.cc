@@ -29,14 +29,28 @@ Result<PoolBuffers> PoolBuffers::make(const Geometry& geometry) {
   return buffers;
 }
 
-StagedSequence::StagedSequence(SequenceId id, Ref<const SequenceState> base)
+StagedSequence::StagedSequence(SequenceId id, Ref<const SequenceState> base, bool repool)
     : id_(id),
       base_(std::move(base)),
       store_(*base_->store),
+      repools_(repool),
       tokens_(store_, PageRun::Kind::kTokens, base_->tokens, base_->run.tokens),
-      groups_(store_, PageRun::Kind::kGroups, base_->groups,
-              store_.layout.pooled_page_bytes == 0 ? 0 : store_.geometry.groups(base_->run.tokens)),
+      groups_(store_, PageRun::Kind::kGroups, base_->groups, repool ? 0 : groups_of(base_->run.tokens)),
       layer_tokens_(store_.layout.layers.size(), base_->run.tokens) {}
+
+std::int64_t StagedSequence::groups_of(std::int64_t tokens) const {
+  return store_.layout.pooled_page_bytes == 0 ? 0 : store_.geometry.groups(tokens);
+}
+
+Status StagedSequence::repool(PoolBuffers& buffers) {
+  const std::int64_t groups = groups_of(base_->run.tokens);
+  if (Status s = groups_.claim(groups); !s.ok()) return s;
+  for (std::size_t layer = 0; layer < store_.layout.layers.size(); ++layer) {
+    if (store_.layout.layers[layer].raw == kAbsent) continue;
+    if (Status s = pool_closed_groups(static_cast<std::int64_t>(layer), 0, groups, buffers); !s.ok()) return s;
+  }
+  return {};
+}
 
 std::int64_t StagedSequence::frontier() const { return *std::max_element(layer_tokens_.begin(), layer_tokens_.end()); }
 
@@ -86,9 +100,7 @@ Status StagedSequence::append_claimed(std::int64_t layer, const TokenBatch& batc
   const LayerLayout& at = store_.layout.layers[static_cast<std::size_t>(layer)];
   const std::int64_t begin = layer_tokens_[static_cast<std::size_t>(layer)];
   if (Status s = tokens_.claim(begin + tokens); !s.ok()) return s;
-  if (store_.layout.pooled_page_bytes > 0) {
-    if (Status s = groups_.claim(geometry.groups(begin + tokens)); !s.ok()) return s;
-  }
+  if (Status s = groups_.claim(groups_of(begin + tokens)); !s.ok()) return s;
   if (Status s = write_coordinates(batch, begin, tokens); !s.ok()) return s;
   if (Status s = write_block("keys", batch.keys, at.keys, begin); !s.ok()) return s;
   if (at.values != kAbsent) {
@@ -189,14 +201,13 @@ void StagedSequence::shrink(std::int64_t tokens) noexcept {
   const std::int64_t end = base_->run.tokens + tokens;
   for (std::int64_t& count : layer_tokens_) count = std::min(count, end);
   tokens_.shrink(end);
-  if (store_.layout.pooled_page_bytes > 0) groups_.shrink(store_.geometry.groups(end));
+  groups_.shrink(groups_of(end));
 }
 
 Ref<const SequenceState> StagedSequence::published(std::int64_t tokens) const {
-  if (tokens == 0) return base_;
+  if (tokens == 0 && !repools_) return base_;
   const std::int64_t end = base_->run.tokens + tokens;
-  const std::int64_t groups = store_.layout.pooled_page_bytes == 0 ? 0 : store_.geometry.groups(end);
-  return SequenceState::make(base_->store, {base_->run.anchor, end}, tokens_.published(end), groups_.published(groups));
+  return SequenceState::make(base_->store, {base_->run.anchor, end}, tokens_.published(end), groups_.published(groups_of(end)));
 }
 
 void StagedSequence::keep(std::int64_t tokens) noexcept {

@@ -23,8 +23,14 @@ struct PoolBuffers {
 
 class StagedSequence {
  public:
-  // Throws bad_alloc.
-  StagedSequence(SequenceId id, Ref<const SequenceState> base);
+  // `repool`: the base has no pooled keys yet (see state_suffix), and repool() comes first. Throws bad_alloc.
+  StagedSequence(SequenceId id, Ref<const SequenceState> base, bool repool = false);
+
+  // Pools all complete groups of the base. Errors  Capacity, OutOfMemory. Throws bad_alloc.
+  Status repool(PoolBuffers& buffers);
+
+  // Appends to every layer what `from` holds at positions [first, first + tokens). Errors and throws as append.
+  Status append_from(const SequenceState& from, std::int64_t first_position, std::int64_t tokens, PoolBuffers& buffers);
 
   // As Transaction::append, for a layer that exists. Throws bad_alloc; nothing of the call is staged then.
   Status append(std::int64_t layer, const TokenBatch& batch, PoolBuffers& buffers);
@@ -53,11 +59,13 @@ class StagedSequence {
   Status write_finished_keys(std::int64_t layer, const ConstTensor& source, std::int64_t begin, PoolBuffers& buffers);
   Status pool_closed_groups(std::int64_t layer, std::int64_t begin, std::int64_t end, PoolBuffers& buffers);
   void scatter_pooled(std::int64_t layer, std::int64_t group, const std::byte* row);
+  std::int64_t groups_of(std::int64_t tokens) const;  // 0 when no layer has an index
   std::int64_t frontier() const;  // tokens of the layer that has come furthest
 
   const SequenceId id_;
   const Ref<const SequenceState> base_;
   Store& store_;
+  const bool repools_;
   PageRun tokens_;
   PageRun groups_;
   std::vector<std::int64_t> layer_tokens_;

@@ -22,7 +22,16 @@ Span span_prefix(Ledger& ledger, const Span& span, std::int64_t slots, std::int6
   const std::int64_t pages = pages_for(span.first, slots, page_slots);
   if (pages == 0) return {};
   if (pages == span.table->length()) return span;
-  return {Table::make(ledger, span.table.get(), pages, pages), span.first};
+  return {Table::make(ledger, span.table.get(), 0, pages, pages), span.first};
+}
+
+// What is left of a span without its first `dropped` slots, of which there are more.
+Span span_suffix(Ledger& ledger, const Span& span, std::int64_t dropped, std::int64_t page_slots) {
+  const std::int64_t first = span.first + dropped;
+  const std::int64_t pages = first / page_slots;
+  if (pages == 0) return {span.table, first};
+  const std::int64_t length = span.table->length();
+  return {Table::make(ledger, span.table.get(), pages, length, length - pages), first % page_slots};
 }
 
 }  // namespace
@@ -33,6 +42,20 @@ Ref<const SequenceState> state_prefix(const SequenceState& state, std::int64_t t
   return SequenceState::make(state.store, {state.run.anchor, tokens},
                              span_prefix(store.bookkeeping_bytes, state.tokens, tokens, store.layout.page_tokens),
                              span_prefix(store.bookkeeping_bytes, state.groups, groups, store.layout.page_groups));
+}
+
+Suffix state_suffix(const SequenceState& state, std::int64_t tokens) {
+  Store& store = *state.store;
+  const VisibleRun run{state.run.anchor + tokens, state.run.tokens - tokens};
+  const std::int64_t r = store.geometry.group_tokens();
+  const bool pooled = store.layout.pooled_page_bytes > 0 && store.geometry.groups(run.tokens) > 0;
+  const bool repool = pooled && tokens % r != 0;
+  Span tokens_left = span_suffix(store.bookkeeping_bytes, state.tokens, tokens, store.layout.page_tokens);
+  Span groups_left;
+  if (pooled && !repool) {
+    groups_left = span_suffix(store.bookkeeping_bytes, state.groups, tokens / r, store.layout.page_groups);
+  }
+  return {SequenceState::make(state.store, run, std::move(tokens_left), std::move(groups_left)), repool};
 }
 
 LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, const Table* tokens,

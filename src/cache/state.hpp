@@ -65,6 +65,14 @@ inline std::int64_t pages_for(std::int64_t first, std::int64_t slots, std::int64
 // The state that keeps the first `tokens` tokens. Throws bad_alloc.
 Ref<const SequenceState> state_prefix(const SequenceState& state, std::int64_t tokens);
 
+// The state without the first `tokens` tokens, of which there are more. Pooled keys stay where the groups do; otherwise the
+// state has none yet and `repool` is true. Throws bad_alloc.
+struct Suffix {
+  Ref<const SequenceState> state;
+  bool repool = false;
+};
+Suffix state_suffix(const SequenceState& state, std::int64_t tokens);
+
 // `tokens` and `groups` may be null when run.tokens is 0.
 LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, const Table* tokens,
                      std::int64_t first_token, const Table* groups, std::int64_t first_group);

@@ -10,13 +10,13 @@ std::size_t Table::bytes_for(std::int64_t capacity) {
   return sizeof(Table) + static_cast<std::size_t>(capacity) * (sizeof(const std::byte*) + sizeof(Ref<Page>));
 }
 
-Ref<Table> Table::make(Ledger& ledger, const Table* from, std::int64_t kept, std::int64_t capacity) {
+Ref<Table> Table::make(Ledger& ledger, const Table* from, std::int64_t begin, std::int64_t end, std::int64_t capacity) {
   auto* memory = static_cast<std::byte*>(::operator new(bytes_for(capacity)));
   auto* table = new (memory) Table(ledger, capacity);
   table->data_ = reinterpret_cast<const std::byte**>(memory + sizeof(Table));
   table->pages_ = reinterpret_cast<Ref<Page>*>(table->data_ + capacity);
   ledger += static_cast<std::int64_t>(bytes_for(capacity));
-  for (std::int64_t i = 0; i < kept; ++i) table->push(from->pages_[i]);
+  for (std::int64_t i = begin; i < end; ++i) table->push(from->pages_[i]);
   return Ref<Table>(table);
 }
 

@@ -18,13 +18,12 @@ using Ledger = std::atomic<std::int64_t>;
 
 class Table : public Counted {
  public:
-  // A table with the first `kept` pages of `from` (null when kept is 0) and room for `capacity`. Throws bad_alloc.
-  static Ref<Table> make(Ledger& ledger, const Table* from, std::int64_t kept, std::int64_t capacity);
+  // A table with pages [begin, end) of `from` (null when there are none) and room for `capacity`. Throws bad_alloc.
+  static Ref<Table> make(Ledger& ledger, const Table* from, std::int64_t begin, std::int64_t end, std::int64_t capacity);
 
   std::int64_t length() const { return length_; }
   std::int64_t capacity() const { return capacity_; }
   Page& page(std::int64_t i) const { return *pages_[i]; }
-  const Ref<Page>& held(std::int64_t i) const { return pages_[i]; }
   const std::byte* const* data() const { return data_; }
 
   // While private. There must be room.

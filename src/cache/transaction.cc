@@ -12,6 +12,10 @@ Status ended() {
   return Status::error(Code::kInvalidArgument, "transaction", "transaction: it has ended");
 }
 
+Status negative(std::int64_t tokens) {
+  return Status::error(Code::kInvalidArgument, "tokens", fmt::format("tokens: {} is negative", tokens));
+}
+
 Status check_layer(const Store& store, std::int64_t layer) {
   const auto layers = static_cast<std::int64_t>(store.layout.layers.size());
   if (layer >= 0 && layer < layers) return {};
@@ -84,14 +88,26 @@ Result<LayerView> Transaction::layer(SequenceId sequence, std::int64_t layer) co
   });
 }
 
+Status Transaction::keep(SequenceId sequence, std::int64_t tokens) {
+  return guarded([&]() -> Status {
+    if (!staged_) return ended();
+    if (tokens < 0) return negative(tokens);
+    Cache::Impl& cache = *staged_->cache;
+    const std::lock_guard writing(cache.writing);
+    if (cache.find(sequence) == nullptr) return not_found(sequence);
+    if (const StagedSequence* staged = staged_->find(sequence)) {
+      const_cast<StagedSequence*>(staged)->shrink(std::min(tokens, staged->most_staged()));
+    }
+    return {};
+  });
+}
+
 Status Transaction::commit() { return commit_prefix(Geometry::kPositions); }
 
 Status Transaction::commit_prefix(std::int64_t tokens) {
   return guarded([&]() -> Status {
     if (!staged_) return ended();
-    if (tokens < 0) {
-      return Status::error(Code::kInvalidArgument, "tokens", fmt::format("tokens: {} is negative", tokens));
-    }
+    if (tokens < 0) return negative(tokens);
     const auto cache = staged_->cache;  // outlives the lock
     const std::lock_guard writing(cache->writing);
     const auto layers = static_cast<std::int64_t>(cache->store->layout.layers.size());

@@ -8,7 +8,7 @@
 #include "base/fma.hpp"
 #include "base/half.hpp"
 #include "base/log.hpp"
-#include "gather/gather_ref.hpp"
+#include "seriatim/gather.hpp"
 
 namespace seriatim {
 namespace {
@@ -107,7 +107,7 @@ std::int64_t attend_kv_head_ref(const AttendProblem& problem) {
     }
     for (std::int64_t first = 0; first < entries; first += kSplitEntries) {
       const std::int64_t count = std::min(kSplitEntries, entries - first);
-      gather_tile_ref(*problem.layer, problem.kv_head,
+      gather_tile(*problem.layer, problem.kv_head,
                       problem.row.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), tile);
       finite = reduce_split(problem, head, tile, count, logits, split) && finite;
       fold(total, split, value_dim);

@@ -1,8 +1,9 @@
 // sincos32: correctly rounded sine and cosine of an f32 angle, by +, - and * of doubles and integer steps only.
 //
 // The angle is reduced with the leading bits of 2/pi in integers, so every finite f32 is reduced alike and nothing
-// depends on libm or on a fused multiply-add. The series are carried in TwoDouble to some 2^-66 of the result, well
-// below the distance of the hardest f32 angle from a midpoint.
+// depends on libm or on a fused multiply-add. The series are carried in TwoDouble to some 2^-66 of the result. Compared
+// once with a 64-bit significand for every positive finite f32: none differs, and no result lies nearer than 2^-58 of
+// itself to a midpoint between two f32, so neither side of that comparison can have erred.
 // Source: contract section 3; Payne and Hanek 1983, "Radian reduction for trigonometric functions"; Taylor's series.
 #pragma once
 

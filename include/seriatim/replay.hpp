@@ -5,7 +5,7 @@
 
 #include <cstdint>
 #include <functional>
-#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,6 +43,8 @@ struct Capture {
   // Errors  Io, Corrupt, Unsupported: as SafetensorsFile::open, a missing tensor or metadata key, another version, a
   //         shape or dtype that does not fit the geometry (argument = the tensor), a geometry that is not admissible.
   static Result<Capture> open(const std::string& path);
+  // The same from memory, which must outlive the capture.
+  static Result<Capture> parse(std::span<const std::byte> bytes);
 };
 
 // How one row compares with the captured one, in the order in which the kinds are tried.

@@ -110,12 +110,7 @@ Status read_positions(const ConstTensor& view, std::int64_t anchor, std::int64_t
   return {};
 }
 
-}  // namespace
-
-Result<Capture> Capture::open(const std::string& path) {
-  auto opened = SafetensorsFile::open(path);
-  if (!opened.ok()) return opened.status();
-  const SafetensorsFile& file = *opened;
+Result<Capture> admit_capture(const SafetensorsFile& file) {
   if (Status s = check_version(file); !s.ok()) return s;
   const auto anchor = parse_anchor(file);
   if (!anchor.ok()) return anchor.status();
@@ -148,6 +143,18 @@ Result<Capture> Capture::open(const std::string& path) {
   if (pooled) capture.index_norm_weight = floats_of(weight);
   if (Status s = read_positions(positions, *anchor, tokens, capture.query_positions); !s.ok()) return s;
   return capture;
+}
+
+}  // namespace
+
+Result<Capture> Capture::open(const std::string& path) {
+  const auto file = SafetensorsFile::open(path);
+  return file.ok() ? admit_capture(*file) : file.status();
+}
+
+Result<Capture> Capture::parse(std::span<const std::byte> bytes) {
+  const auto file = SafetensorsFile::parse(bytes);
+  return file.ok() ? admit_capture(*file) : file.status();
 }
 
 }  // namespace seriatim

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpus of the file readers, tests/corpus/{safetensors,npy}/.
+"""Writes the seed corpus of the file readers, tests/corpus/{safetensors,npy,capture}/.
 
 Well-formed files are made by the formats' own packages (safetensors, numpy), so that the readers are held against
 writers that are not ours; the names of hostile ones begin with "bad_" and are made by hand. Needs
@@ -111,11 +111,46 @@ def bad_npy():
     }
 
 
+CAPTURE_GEOMETRY = {"group_tokens": 2, "budget_tokens": 4, "query_heads": 2, "kv_heads": 1, "head_dim": 3, "index_heads": 2,
+                    "index_dim": 4, "index_rotary_dim": 2, "rope_theta": 100.0, "norm_eps": 1e-6}
+
+
+def captures():
+    """Small captures that replay, for the replayer's fuzz target."""
+    random = np.random.default_rng(5)
+
+    def normal(*shape):
+        return random.standard_normal(shape).astype("<f4")
+
+    tensors = {
+        "index_keys": normal(9, 4),
+        "index_norm_weight": normal(4),
+        "index_queries": normal(3, 2, 4),
+        "queries": normal(3, 2, 3),
+        "keys": normal(9, 1, 3),
+        "query_positions": np.array([7, 9, 15], "<i8"),
+    }
+    answered = {
+        "values": normal(9, 1, 3),
+        "index_head_weights": normal(3, 2),
+        "inv_freq": np.array([0.5], "<f4"),
+        "expected_rows": np.array([[7, -1, -1, -1, -1], [7, 8, 9, -1, -1], [7, 8, 11, 12, 15]], "<i4"),
+        "expected_output": normal(3, 2, 3),
+    }
+    metadata = {"seriatim": "capture/1", "geometry": json.dumps(CAPTURE_GEOMETRY), "anchor": "7"}
+    finished = {**CAPTURE_GEOMETRY, "group_tokens": 1, "pooling": "none", "relu": False, "scale_at": "before_relu"}
+    return {
+        "asked": serialize(tensors, metadata),
+        "answered": serialize({**tensors, **answered}, metadata),
+        "finished": serialize(tensors, {**metadata, "geometry": json.dumps(finished)}),
+    }
+
+
 def main():
     here = pathlib.Path(__file__).resolve().parent.parent / "tests" / "corpus"
     root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here
     for folder, files in (("safetensors", {**good_safetensors(), **bad_safetensors()}),
-                          ("npy", {**good_npy(), **bad_npy()})):
+                          ("npy", {**good_npy(), **bad_npy()}), ("capture", captures())):
         (root / folder).mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             (root / folder / f"{name}.{folder}").write_bytes(data)

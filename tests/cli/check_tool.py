@@ -1,0 +1,193 @@
+"""What the seriatim tool promises at its edge: exit codes, one line on stderr, output written whole or not at all.
+
+    check_tool.py --seriatim BIN --captures DIR
+"""
+
+import argparse
+import json
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+
+import numpy as np
+
+FAULTS = []
+CHECKS = 0
+
+
+def expect(condition, what):
+    global CHECKS
+    CHECKS += 1
+    if not condition:
+        FAULTS.append(what)
+
+
+def read_header(path):
+    data = path.read_bytes()
+    size = struct.unpack("<Q", data[:8])[0]
+    return json.loads(data[8 : 8 + size]), data[8 + size :]
+
+
+def write_file(path, header, body):
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + body)
+
+
+class Tool:
+    def __init__(self, binary):
+        self.binary = binary
+
+    def __call__(self, *arguments):
+        return subprocess.run([self.binary, *map(str, arguments)], text=True, capture_output=True, check=False)
+
+    def refused(self, what, *arguments, naming):
+        """Bad input: exit 2, one line on stderr that names the fault, nothing on stdout."""
+        done = self(*arguments)
+        lines = done.stderr.splitlines()
+        expect(done.returncode == 2, f"{what}: exit {done.returncode}, not 2")
+        expect(len(lines) == 1 and naming in lines[0], f"{what}: stderr is {done.stderr!r}, without one line naming {naming!r}")
+        expect(done.stdout == "", f"{what}: prints {done.stdout!r}")
+
+
+def check_run(tool, capture, folder):
+    replay = folder / "replay.safetensors"
+    done = tool("run", capture, "--out", replay, "--json")
+    expect(done.returncode == 0, f"run: exit {done.returncode}: {done.stderr}")
+    report = json.loads(done.stdout)
+    expect(report["agrees"] is True and report["rows"]["wrong"] == 0, "run: the shipped capture does not agree")
+    expect(report["queries"] == report["dense_rows"] + report["sparse_rows"], "run: rows do not add up")
+    expect(report["queries"] == sum(report["rows"][kind] for kind in ("exact", "tie", "near", "wrong")), "run: verdicts do not add up")
+    expect(report["bytes"]["dense_mask"] == 0, "run: a dense mask was held")
+    first = replay.read_bytes()
+    for threads in (1, 2, 3, 8):
+        again = tool("run", capture, "--out", replay, "--json", "--threads", threads)
+        expect(json.loads(again.stdout)["digests"] == report["digests"], f"run: {threads} threads give another digest")
+        expect(replay.read_bytes() == first, f"run: {threads} threads write another file")
+    table = tool("run", capture)
+    expect(report["digests"]["rows"] in table.stdout and "verdict" in table.stdout, "run: the table lacks its digest or verdict")
+
+
+def damage_output(capture, to):
+    header, body = read_header(capture)
+    begin, end = header["expected_output"]["data_offsets"]
+    output = np.frombuffer(body[begin:end], "<f4").copy()
+    output[3] += 1.0
+    write_file(to, header, body[:begin] + output.tobytes() + body[end:])
+
+
+def damage_rows(capture, to):
+    """Moves the last sparse row's first group one group on, to one that scores otherwise."""
+    header, body = read_header(capture)
+    begin, end = header["expected_rows"]["data_offsets"]
+    rows = np.frombuffer(body[begin:end], "<i4").reshape(header["expected_rows"]["shape"]).copy()
+    count = int((rows[-1] >= 0).sum())
+    rows[-1, : count - 1] = rows[-1, 1:count]
+    rows[-1, count - 1] = -1
+    write_file(to, header, body[:begin] + rows.tobytes() + body[end:])
+
+
+def check_disagreement(tool, capture, folder):
+    for name, damage in (("output", damage_output), ("rows", damage_rows)):
+        changed = folder / f"changed_{name}.safetensors"
+        damage(capture, changed)
+        done = tool("run", changed)
+        expect(done.returncode == 1, f"run with changed {name}: exit {done.returncode}, not 1")
+        expect("does not agree" in done.stdout, f"run with changed {name}: no verdict")
+
+
+def check_bad_captures(tool, capture, folder):
+    bad = folder / "bad.safetensors"
+    header, body = read_header(capture)
+    replay = folder / "kept.safetensors"
+    replay.write_text("what was there before")
+
+    cases = []
+    for name in ("keys", "index_queries", "query_positions"):
+        cases.append((f"no {name}", {k + "_" if k == name else k: v for k, v in header.items()}, name))
+    wrong_type = json.loads(json.dumps(header))
+    wrong_type["__metadata__"]["seriatim"] = "capture/9"
+    cases.append(("another version", wrong_type, "metadata"))
+    odd_budget = json.loads(json.dumps(header))
+    odd_budget["__metadata__"]["geometry"] = odd_budget["__metadata__"]["geometry"].replace("2048", "2050")
+    cases.append(("an odd budget", odd_budget, "budget_tokens"))
+    for what, changed, naming in cases:
+        write_file(bad, changed, body)
+        tool.refused(what, "run", bad, "--out", replay, naming=naming)
+    bad.write_bytes(capture.read_bytes()[:-1])
+    tool.refused("a truncated capture", "run", bad, "--out", replay, naming="data")
+    tool.refused("a missing capture", "run", folder / "nowhere", naming="nowhere")
+    expect(replay.read_text() == "what was there before", "a refused run touched its output")
+    tool.refused("an output nowhere", "run", capture, "--out", folder / "no" / "such" / "folder", naming="no/such/folder")
+
+
+def check_select(tool, folder):
+    scores = folder / "scores.npy"
+    out = folder / "rows.npy"
+    np.save(scores, np.array([3, 1, 2, 1, 5], "<f4"))
+    done = tool("select", scores, "--group", 2, "--budget", 4, "--anchor", 10, "--visible", 11, "--out", out)
+    expect(done.returncode == 0, f"select: exit {done.returncode}: {done.stderr}")
+    rows = np.load(out)
+    expect(rows.dtype == np.int32 and rows.tolist() == [[10, 11, 18, 19, 20]], f"select: rows are {rows.tolist()}")
+    np.save(scores, np.array([[0, 9], [9, 0]], "<f4"))
+    done = tool("select", scores, "--group", 2, "--budget", 2)
+    expect(done.stdout.count("\n") == 2 and "1 of 2 groups" in done.stdout, f"select: the summary is {done.stdout!r}")
+    # A group of the future scores best and is never chosen.
+    done = tool("select", scores, "--group", 2, "--budget", 2, "--visible", 3, "--out", out)
+    expect(np.load(out).tolist() == [[0, 1, 2], [0, 1, 2]], f"select: the future was chosen: {np.load(out).tolist()}")
+
+
+def check_bad_scores(tool, folder):
+    scores = folder / "scores.npy"
+    out = folder / "rows.npy"
+    out.write_text("what was there before")
+    np.save(scores, np.array([[1, 2, 3], [4, np.nan, 6]], "<f4"))
+    tool.refused("NaN", "select", scores, "--group", 1, "--budget", 1, "--out", out, naming="group 1 of row 1")
+    np.save(scores, np.array([1.0, 2.0]))
+    tool.refused("f64 scores", "select", scores, "--out", out, naming="<f8")
+    np.save(scores, np.zeros((1, 1, 4), "<f4"))
+    tool.refused("rank 3", "select", scores, "--out", out, naming="rank 3")
+    np.save(scores, np.zeros(4, "<f4"))
+    tool.refused("too few scores", "select", scores, "--visible", 20, "--out", out, naming="scores")
+    tool.refused("a negative count", "select", scores, "--visible", -1, "--out", out, naming="visible")
+    tool.refused("budget and group", "select", scores, "--group", 3, "--budget", 4, "--out", out, naming="budget_tokens")
+    scores.write_bytes(scores.read_bytes()[:-1])
+    tool.refused("truncated scores", "select", scores, "--out", out, naming="data")
+    expect(out.read_text() == "what was there before", "a refused select touched its output")
+
+
+def check_usage(tool):
+    for arguments in ((), ("nonsense",), ("run",), ("select",), ("run", "--threads", "x", "y"), ("select", "s", "--nan", "maybe")):
+        done = tool(*arguments)
+        expect(done.returncode == 2, f"{arguments}: exit {done.returncode}, not 2")
+        expect(done.stderr != "" and done.stdout == "", f"{arguments}: says nothing on stderr")
+    for arguments in (("--help",), ("run", "--help"), ("select", "--help"), ("--version",)):
+        done = tool(*arguments)
+        expect(done.returncode == 0 and done.stdout and not done.stderr, f"{arguments}: exit {done.returncode}")
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--seriatim", required=True)
+    parser.add_argument("--captures", type=pathlib.Path, required=True)
+    arguments = parser.parse_args()
+    tool = Tool(arguments.seriatim)
+    captures = sorted(arguments.captures.glob("*.safetensors"))
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for capture in captures:
+            check_run(tool, capture, folder)
+            check_disagreement(tool, capture, folder)
+        check_bad_captures(tool, captures[0], folder)
+        check_select(tool, folder)
+        check_bad_scores(tool, folder)
+    check_usage(tool)
+    for fault in FAULTS:
+        print(fault, file=sys.stderr)
+    print(f"{len(captures)} captures, {CHECKS} checks, {len(FAULTS)} faults")
+    return 1 if FAULTS or not captures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

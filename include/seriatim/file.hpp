@@ -52,16 +52,17 @@ class SafetensorsFile {
  public:
   // Reads a file that lies in memory.
   // Takes   the whole file; `bytes` must outlive the result and all views.
-  // Errors  kCorrupt: shorter than its header says, not a JSON object of the known form, a name twice, metadata that are
-  //         not strings, offsets that do not fit shape and dtype, overlap, leave a hole or do not cover the data exactly;
+  // Errors  kCorrupt: shorter than its header says, not a JSON object of the known form, a name twice, metadata that
+  //         are not strings, offsets that do not fit shape and dtype, overlap, leave a hole or do not cover the data
+  //         exactly;
   //         kUnsupported: a limit passed, or a dtype that the safetensors format does not know; kOutOfMemory.
   // Memory  proportional to the header.
   // Source  huggingface/safetensors:README.md (format).
   static Result<SafetensorsFile> parse(std::span<const std::byte> bytes, const SafetensorsLimits& limits = {});
 
   // Reads a regular file into memory of its own (64-byte aligned) and parses it. It is read, not mapped, so that a file
-  // that is cut or rewritten afterwards can neither fault nor change under a view. Copies of the result share the memory,
-  // which lives as long as one of them; views do not keep it alive.
+  // that is cut or rewritten afterwards can neither fault nor change under a view. Copies of the result share the
+  // memory, which lives as long as one of them; views do not keep it alive.
   // Errors  kIo: cannot be opened or read, not a regular file, changed its length meanwhile; then as parse.
   static Result<SafetensorsFile> open(const std::string& path, const SafetensorsLimits& limits = {});
 

@@ -31,8 +31,8 @@ class FileCalls {
 // The real calls.
 FileCalls& system_file_calls();
 
-// create, write any number of times, commit. Destroying it before commit() has succeeded removes the temporary file; the
-// target is then as it was. After a failed write only destruction is left.
+// create, write any number of times, commit. Destroying it before commit() has succeeded removes the temporary file;
+// the target is then as it was. After a failed write only destruction is left.
 // Errors  kIo everywhere, with the path and the system's reason; kOutOfMemory.
 // Threads one thread at a time; writers of one path must take turns (the last rename wins, whole).
 class AtomicFile {

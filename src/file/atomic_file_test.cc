@@ -16,7 +16,8 @@ enum class Call { kNone, kOpenDirectory, kOpenFile, kWrite, kFsyncFile, kClose, 
 // Passes every call on, except that the `nth` of one kind fails with `error`.
 class FailingCalls : public FileCalls {
  public:
-  explicit FailingCalls(Call kind = Call::kNone, int error = EIO, int nth = 1) : kind_(kind), error_(error), nth_(nth) {}
+  explicit FailingCalls(Call kind = Call::kNone, int error = EIO, int nth = 1)
+      : kind_(kind), error_(error), nth_(nth) {}
 
   int fired() const { return fired_; }
   int writes() const { return writes_; }
@@ -103,7 +104,8 @@ TEST(AtomicFile, NothingShowsUnderTheNameBeforeCommit) {
 }
 
 TEST(AtomicFile, EveryFailingCallLeavesTheOldFileAndNoOther) {
-  for (const Call call : {Call::kOpenDirectory, Call::kOpenFile, Call::kWrite, Call::kFsyncFile, Call::kClose, Call::kRename}) {
+  for (const Call call :
+       {Call::kOpenDirectory, Call::kOpenFile, Call::kWrite, Call::kFsyncFile, Call::kClose, Call::kRename}) {
     for (const Bytes& bytes : {to_bytes("short"), large()}) {
       SCOPED_TRACE(testing::Message() << "call " << static_cast<int>(call) << ", " << bytes.size() << " bytes");
       const Folder folder;

@@ -12,13 +12,14 @@
 namespace seriatim::file {
 
 // The number of elements times `element_bits`, in bytes. Absent when an extent is negative, when the bits are no whole
-// number of bytes, or when the extents, those of 0 left aside, pass 64 bits: strides must fit even if nothing is stored.
+// number of bytes, or when the extents, those of 0 left aside, pass 64 bits: strides must fit even where nothing is.
 std::optional<std::int64_t> dense_bytes(std::span<const std::int64_t> shape, std::int64_t element_bits);
 
 // Takes a shape of at most kMaxRank extents that dense_bytes has admitted.
 ConstTensor dense_view_of(const std::byte* data, DType dtype, std::span<const std::int64_t> shape);
 
-// Whether a view can be written: rank, extents and strides in range, data where there are elements. `argument` names it.
+// Whether a view can be written: rank, extents and strides in range, data where there are elements.
+// Errors  kInvalidArgument for `argument`.
 Status admit_view(const ConstTensor& view, std::string_view argument);
 
 // Calls `sink(std::span<const std::byte>) -> Status` with the elements in row-major order, in runs as long as lie

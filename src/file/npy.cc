@@ -53,7 +53,8 @@ Result<Frame> frame(std::span<const std::byte> bytes) {
   if (rest.size() < length_bytes) return corrupt("header", "the file ends before the header's length");
   const std::size_t length =
       major == 1 ? file::load_little<std::uint16_t>(rest) : file::load_little<std::uint32_t>(rest);
-  if (length > kLongestHeader) return unsupported(fmt::format("claims {} bytes, the limit is {}", length, kLongestHeader));
+  if (length > kLongestHeader)
+    return unsupported(fmt::format("claims {} bytes, the limit is {}", length, kLongestHeader));
   if (length > rest.size() - length_bytes) {
     return corrupt("header", fmt::format("claims {} bytes, the file has {} left", length, rest.size() - length_bytes));
   }

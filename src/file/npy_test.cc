@@ -37,7 +37,8 @@ void expect_refused(const Bytes& bytes, Code code, std::string_view argument, st
 }
 
 template <typename T, std::size_t N>
-void expect_corpus(const char* name, DType dtype, int rank, std::array<std::int64_t, 4> shape, std::array<T, N> values) {
+void expect_corpus(const char* name, DType dtype, int rank, std::array<std::int64_t, 4> shape,
+                   std::array<T, N> values) {
   SCOPED_TRACE(name);
   const Result<NpyArray> array = NpyArray::open(corpus(fmt::format("npy/{}.npy", name)).string());
   ASSERT_TRUE(array.ok()) << array.status().message();
@@ -57,8 +58,9 @@ TEST(Npy, ReadsWhatNumPyWrote) {
   for (const char* name : {"f4_2d", "f4_2d_v2", "f4_2d_v3"}) expect_corpus(name, DType::kF32, 2, {2, 3, 1, 1}, grid);
   expect_corpus("f2_3d", DType::kF16, 3, {1, 2, 2, 1}, std::array<std::uint16_t, 4>{0, 0x3C00, 0x4000, 0x4200});
   expect_corpus("i4_4d", DType::kI32, 4, {1, 2, 1, 2}, std::array<std::int32_t, 4>{0, 1, 2, 3});
-  expect_corpus("i8_1d", DType::kI64, 1, {2, 1, 1, 1},
-                std::array<std::int64_t, 2>{std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()});
+  expect_corpus(
+      "i8_1d", DType::kI64, 1, {2, 1, 1, 1},
+      std::array<std::int64_t, 2>{std::numeric_limits<std::int64_t>::min(), std::numeric_limits<std::int64_t>::max()});
   const Result<NpyArray> none = NpyArray::open(corpus("npy/f4_none.npy").string());
   ASSERT_TRUE(none.ok());
   EXPECT_EQ(none->view().shape, (std::array<std::int64_t, 4>{0, 3, 1, 1}));
@@ -119,7 +121,8 @@ TEST(Npy, AnyChangedByteIsRefusedOrGivesAConsistentArray) {
 }
 
 TEST(Npy, TakesTheDictionaryInAnySpellingOfPython) {
-  for (const char* text : {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }", "{\"shape\":(2,),'descr':\"<f4\",'fortran_order':False}",
+  for (const char* text : {"{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }",
+                           "{\"shape\":(2,),'descr':\"<f4\",'fortran_order':False}",
                            "{ 'fortran_order' : False ,'shape' : ( 2 , ) , 'descr' : '<f4' } \n \n"}) {
     EXPECT_TRUE(NpyArray::parse(npy(text, 8)).ok()) << text;
   }
@@ -185,7 +188,8 @@ TEST(Npy, RefusesSizesThatDoNotFit) {
 TEST(Npy, RefusesOtherVersionsMagicAndLongHeaders) {
   const std::string one = header("(2,)");
   ASSERT_TRUE(NpyArray::parse(npy(one, 8)).ok());
-  for (const std::string_view version : {std::string_view("\0\0", 2), std::string_view("\4\0", 2), std::string_view("\1\1", 2)}) {
+  for (const std::string_view version :
+       {std::string_view("\0\0", 2), std::string_view("\4\0", 2), std::string_view("\1\1", 2)}) {
     expect_refused(npy(one, 8, version), Code::kUnsupported, "header", "version");
   }
   Bytes magic = npy(one, 8);

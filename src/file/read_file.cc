@@ -49,7 +49,8 @@ Status read_exactly(int fd, std::byte* to, std::size_t size, const std::string& 
     if (got < 0) return refusal(path, "cannot be read", errno);
     if (full && got == 0) return {};
     if (full || got == 0) {
-      return Status::error(Code::kIo, "file", fmt::format("{}: changed its length while it was read", shown_path(path)));
+      return Status::error(Code::kIo, "file",
+                           fmt::format("{}: changed its length while it was read", shown_path(path)));
     }
     done += static_cast<std::size_t>(got);
   }
@@ -68,8 +69,9 @@ Result<OwnedBytes> read_file(const std::string& path, std::int64_t limit_bytes) 
       return Status::error(Code::kIo, "file", fmt::format("{}: is not a regular file", shown_path(path)));
     }
     if (about.st_size > limit_bytes) {
-      return Status::error(Code::kUnsupported, "file",
-                           fmt::format("{}: has {} bytes, the limit is {}", shown_path(path), about.st_size, limit_bytes));
+      return Status::error(
+          Code::kUnsupported, "file",
+          fmt::format("{}: has {} bytes, the limit is {}", shown_path(path), about.st_size, limit_bytes));
     }
     const auto size = static_cast<std::size_t>(about.st_size);
     const std::shared_ptr<std::byte> memory = allocate(size);

@@ -18,7 +18,8 @@ namespace {
 
 // Takes the parser's events one by one and knows at each point of the fixed form what may come next:
 //
-//     { "__metadata__": { KEY: STRING, ... }, NAME: { "dtype": STRING, "shape": [N, ...], "data_offsets": [N, N] }, ... }
+//     { "__metadata__": { KEY: STRING, ... }, NAME: { "dtype": STRING, "shape": [N, ...], "data_offsets": [N, N] }, ...
+//     }
 //
 // Anything else stops the parser at once, so neither depth nor size of a hostile header is ever followed.
 class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
@@ -30,7 +31,9 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   bool null() override { return unexpected("null"); }
   bool boolean(bool) override { return unexpected("a boolean"); }
   bool number_integer(number_integer_t) override { return unexpected("a negative number"); }
-  bool number_float(number_float_t, const string_t&) override { return unexpected("a number that is no 64-bit integer"); }
+  bool number_float(number_float_t, const string_t&) override {
+    return unexpected("a number that is no 64-bit integer");
+  }
   bool binary(binary_t&) override { return unexpected("binary data"); }
 
   bool number_unsigned(number_unsigned_t value) override {
@@ -111,7 +114,18 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
  private:
   // What the next event must belong to. The ...Value states follow a key.
   enum class At {
-    kStart, kTop, kTopValue, kMetadata, kMetadataValue, kEntry, kDtype, kShapeValue, kShape, kOffsetsValue, kOffsets, kEnd
+    kStart,
+    kTop,
+    kTopValue,
+    kMetadata,
+    kMetadataValue,
+    kEntry,
+    kDtype,
+    kShapeValue,
+    kShape,
+    kOffsetsValue,
+    kOffsets,
+    kEnd
   };
   static constexpr std::array<std::string_view, 3> kFields{"dtype", "shape", "data_offsets"};
 

@@ -227,8 +227,8 @@ TEST(Safetensors, RefusesWhatIsNotTheKnownFormOfJson) {
       {"one offset", one(R"("data_offsets":[0])"), 4, Code::kCorrupt, "a", "not two"},
       {"three offsets", one(R"("data_offsets":[0,4,8])"), 4, Code::kCorrupt, "a", "more than two"},
       {"name twice", fmt::format(R"({{"a":{{{0}}},"a":{{{0}}}}})", ok), 4, Code::kCorrupt, "a", "twice"},
-      {"name twice, spelled differently", fmt::format(R"({{"a":{{{0}}},"\u0061":{{{0}}}}})", ok), 4, Code::kCorrupt, "a",
-       "twice"},
+      {"name twice, spelled differently", fmt::format(R"({{"a":{{{0}}},"\u0061":{{{0}}}}})", ok), 4, Code::kCorrupt,
+       "a", "twice"},
       {"newline in a name", R"({"a\nb":1})", 0, Code::kCorrupt, "a?b", "number"},
   };
   for (const Refusal& refusal : refusals) expect_refused(refusal);
@@ -262,7 +262,8 @@ TEST(Safetensors, RefusesOffsetsThatDoNotTileTheData) {
       {"hole before", two("[1,5]", "[5,9]"), 9, Code::kCorrupt, "a", "hole"},
       {"bytes behind", two("[0,4]", "[4,8]"), 9, Code::kCorrupt, "data", "behind"},
       {"out of range", two("[0,4]", "[4,8]"), 7, Code::kCorrupt, "b", "ends at"},
-      {"far out of range", two("[0,4]", "[9223372036854775803,9223372036854775807]"), 8, Code::kCorrupt, "b", "ends at"},
+      {"far out of range", two("[0,4]", "[9223372036854775803,9223372036854775807]"), 8, Code::kCorrupt, "b",
+       "ends at"},
       {"reversed", two("[0,4]", "[8,4]"), 8, Code::kCorrupt, "b", "reversed"},
       {"too short", two("[0,4]", "[4,7]"), 7, Code::kCorrupt, "b", "need 4"},
       {"too long", two("[0,4]", "[4,9]"), 9, Code::kCorrupt, "b", "need 4"},
@@ -273,8 +274,9 @@ TEST(Safetensors, RefusesOffsetsThatDoNotTileTheData) {
       {"2^63", two("[0,9223372036854775808]", "[4,8]"), 8, Code::kCorrupt, "a", "2^63"},
       {"2^64", two("[0,18446744073709551616]", "[4,8]"), 8, Code::kCorrupt, "a", "no 64-bit integer"},
       {"boolean", two("[false,4]", "[4,8]"), 8, Code::kCorrupt, "a", "boolean"},
-      {"empty tensor inside another", object(tensor("a", "F32", "[1]", "[0,4]") + "," + tensor("b", "F32", "[0]", "[2,2]")),
-       4, Code::kCorrupt, "b", "overlaps"},
+      {"empty tensor inside another",
+       object(tensor("a", "F32", "[1]", "[0,4]") + "," + tensor("b", "F32", "[0]", "[2,2]")), 4, Code::kCorrupt, "b",
+       "overlaps"},
       {"empty tensor past the end", object(tensor("b", "F32", "[0]", "[2,2]")), 0, Code::kCorrupt, "b", "ends at"},
   };
   for (const Refusal& refusal : refusals) expect_refused(refusal);
@@ -297,7 +299,8 @@ TEST(Safetensors, RefusesShapesAndDtypesThatDoNotFit) {
       {"bytes pass 2^63", one("F32", "[2305843009213693952]"), 8, Code::kCorrupt, "t", "64 bits"},
       {"product wraps to 8 bytes", one("F32", "[4294967296,4294967296,2]"), 8, Code::kCorrupt, "t", "64 bits"},
       {"product wraps to 0", one("F32", "[4294967296,4294967296]", "[0,0]"), 0, Code::kCorrupt, "t", "64 bits"},
-      {"nothing, but strides wrap", one("F32", "[0,4611686018427387904,4]", "[0,0]"), 0, Code::kCorrupt, "t", "64 bits"},
+      {"nothing, but strides wrap", one("F32", "[0,4611686018427387904,4]", "[0,0]"), 0, Code::kCorrupt, "t",
+       "64 bits"},
       {"33 extents", one("F32", many + "]"), 8, Code::kUnsupported, "t", "32 extents"},
   };
   for (const Refusal& refusal : refusals) expect_refused(refusal);
@@ -310,8 +313,8 @@ TEST(Safetensors, StopsAtOnceInDeepOrEndlessJson) {
   for (int i = 0; i < 100'000; ++i) objects += "\"a\":{";
   expect_refused({"object in object", objects, 0, Code::kCorrupt, "a", "unknown key"});
   expect_refused({"brackets", deep, 0, Code::kCorrupt, "header", "begin"});
-  expect_refused({"a long number", fmt::format(R"({{"a":{{"shape":[{}]}}}})", std::string(100'000, '9')), 0, Code::kCorrupt,
-                  "header", "JSON"});
+  expect_refused({"a long number", fmt::format(R"({{"a":{{"shape":[{}]}}}})", std::string(100'000, '9')), 0,
+                  Code::kCorrupt, "header", "JSON"});
 }
 
 TEST(Safetensors, KeepsToItsLimits) {

@@ -31,7 +31,8 @@ std::optional<std::string> quoted(const std::string& text) {
 
 Status append_metadata(std::string& json, const Metadata& metadata) {
   if (metadata.empty()) return {};
-  if (std::ssize(metadata) > SafetensorsLimits{}.metadata_entries) return refuse("metadata", "more than a reader admits");
+  if (std::ssize(metadata) > SafetensorsLimits{}.metadata_entries)
+    return refuse("metadata", "more than a reader admits");
   json += fmt::format("\"{}\":{{", file::kMetadataKey);
   bool first = true;
   for (const auto& [key, value] : metadata) {

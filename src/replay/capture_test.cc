@@ -1,5 +1,7 @@
 // A capture is admitted only when every tensor fits the geometry; what does not fit is named.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <functional>
@@ -10,6 +12,9 @@
 
 namespace seriatim {
 namespace {
+
+// Tests may run at once in several processes.
+std::string scratch_path(const char* name) { return fmt::format("{}{}_{}", testing::TempDir(), getpid(), name); }
 
 // A small capture that can be damaged before it is written. The right answer to it is the library's own.
 struct Draft {
@@ -51,7 +56,7 @@ struct Draft {
   }
 
   std::string write() const {
-    const std::string path = testing::TempDir() + "draft.safetensors";
+    const std::string path = scratch_path("draft.safetensors");
     std::vector<NamedTensor> tensors;
     for (const auto& [name, part] : parts) {
       ConstTensor view = part.shape.size() == 1 ? dense_view(part.bytes.data(), part.dtype, {part.shape[0]})
@@ -197,7 +202,7 @@ TEST(Replay, NonFiniteKeysAreRefusedWithTheirToken) {
 TEST(Replay, IsWrittenAndReadBack) {
   const auto capture = Capture::open(Draft().write());
   const auto done = replay(*capture);
-  const std::string path = testing::TempDir() + "replayed.safetensors";
+  const std::string path = scratch_path("replayed.safetensors");
   ASSERT_TRUE(write_replay(path, *capture, *done).ok());
   const auto file = SafetensorsFile::open(path);
   ASSERT_TRUE(file.ok());

@@ -69,6 +69,14 @@ TEST(DenseOracle, TakesTheCeilingAndRefusesOneMoreBeforeAnythingIsAllocated) {
   }
 }
 
+TEST(DenseOracle, SaysThatTheSystemRefusedMemory) {
+  const Geometry geometry = tiny();
+  Call call(geometry, 2051);
+  const HeapLimit limit(4096);
+  EXPECT_EQ(call.run(2051).code(), Code::kOutOfMemory);
+  EXPECT_TRUE(call.untouched());
+}
+
 TEST(DenseOracle, TheCeilingFollowsTheGeometry) {
   GeometryOptions options;
   options.group_tokens = 7;

@@ -3,23 +3,29 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdlib>
+#include <limits>
 #include <new>
 
 namespace {
 
 std::atomic<std::int64_t> calls{0};
 std::atomic<std::int64_t> bytes{0};
+std::atomic<std::int64_t> limit{std::numeric_limits<std::int64_t>::max()};
 
-void* take(std::size_t size) {
+void count(std::size_t size) {
   calls += 1;
   bytes += static_cast<std::int64_t>(size);
+  if (static_cast<std::int64_t>(size) > limit) throw std::bad_alloc();
+}
+
+void* take(std::size_t size) {
+  count(size);
   if (void* memory = std::malloc(size == 0 ? 1 : size)) return memory;
   throw std::bad_alloc();
 }
 
 void* take(std::size_t size, std::align_val_t alignment) {
-  calls += 1;
-  bytes += static_cast<std::int64_t>(size);
+  count(size);
   const auto unit = static_cast<std::size_t>(alignment);
   if (void* memory = std::aligned_alloc(unit, (size + unit - 1) / unit * unit)) return memory;
   throw std::bad_alloc();
@@ -41,6 +47,9 @@ void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std
 void operator delete[](void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
 
 namespace seriatim::testing {
+
+HeapLimit::HeapLimit(std::int64_t most) { limit = most; }
+HeapLimit::~HeapLimit() { limit = std::numeric_limits<std::int64_t>::max(); }
 
 HeapUse heap_use() { return {calls.load(), bytes.load()}; }
 

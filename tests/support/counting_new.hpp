@@ -13,6 +13,15 @@ struct HeapUse {
 // Everything asked of operator new so far, by any thread.
 HeapUse heap_use();
 
+// While it lives, requests above `bytes` fail as if the system had refused them.
+class HeapLimit {
+ public:
+  explicit HeapLimit(std::int64_t bytes);
+  HeapLimit(const HeapLimit&) = delete;
+  HeapLimit& operator=(const HeapLimit&) = delete;
+  ~HeapLimit();
+};
+
 // What `work` asks for.
 template <typename Work>
 HeapUse heap_use_of(Work&& work) {

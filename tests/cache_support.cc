@@ -1,8 +1,9 @@
 #include "cache_support.hpp"
 
-#include <gtest/gtest.h>
-
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/half.hpp"
 
@@ -58,6 +59,13 @@ Coordinates plain_coordinates(const Geometry& geometry, TokenId token, std::int6
           static_cast<std::int32_t>((bits >> 32) & 0xffff)};
 }
 
+// These are preconditions of a test or a fuzzer, not what it tests.
+void require(const Status& status, const char* what) {
+  if (status.ok()) return;
+  std::fprintf(stderr, "%s: %.*s\n", what, static_cast<int>(status.message().size()), status.message().data());
+  std::abort();
+}
+
 }  // namespace
 
 GeometryOptions small_options(std::int64_t group_tokens) {
@@ -76,7 +84,7 @@ GeometryOptions small_options(std::int64_t group_tokens) {
 
 Geometry admit(const GeometryOptions& options) {
   auto geometry = Geometry::admit(options);
-  EXPECT_TRUE(geometry.ok()) << geometry.status().message();
+  require(geometry.status(), "geometry");
   return std::move(*geometry);
 }
 
@@ -95,7 +103,7 @@ CacheOptions cache_options(std::int64_t layers, std::int64_t capacity_tokens, st
 
 std::unique_ptr<Cache> make_cache(const Geometry& geometry, CacheOptions options) {
   auto cache = Cache::create(geometry, std::move(options));
-  EXPECT_TRUE(cache.ok()) << cache.status().message();
+  require(cache.status(), "cache");
   return std::move(*cache);
 }
 
@@ -143,8 +151,7 @@ Status try_append(Cache& cache, SequenceId sequence, const std::vector<TokenId>&
 }
 
 void append(Cache& cache, SequenceId sequence, const std::vector<TokenId>& tokens) {
-  const Status status = try_append(cache, sequence, tokens);
-  ASSERT_TRUE(status.ok()) << status.message();
+  require(try_append(cache, sequence, tokens), "append");
 }
 
 std::vector<std::byte> image(const LayerView& view) {
@@ -181,7 +188,7 @@ std::vector<std::byte> image(const Snapshot& snapshot) {
 
 std::vector<std::byte> image(const Cache& cache, SequenceId sequence) {
   auto snapshot = cache.snapshot(sequence);
-  EXPECT_TRUE(snapshot.ok()) << snapshot.status().message();
+  require(snapshot.status(), "snapshot");
   return image(*snapshot);
 }
 
@@ -211,7 +218,7 @@ void put_plain_layer(std::vector<std::byte>& bytes, const Geometry& geometry, co
   const Status status = pool_keys(
       geometry, dense_view(std::as_const(weight).data(), DType::kF32, {geometry.index_dim()}), batch.view.index_keys, anchor,
       batch.view.coordinates, dense_view(pooled.data(), geometry.index_dtype(), {groups, geometry.index_dim()}));
-  EXPECT_TRUE(status.ok()) << status.message();
+  require(status, "pool_keys");
   bytes.insert(bytes.end(), pooled.begin(), pooled.end());
 }
 

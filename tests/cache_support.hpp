@@ -1,4 +1,5 @@
-// What the cache's tests share: tokens made from a number, the plain model of a sequence, and images of states.
+// What the cache's tests and fuzzers share: tokens made from a number, the plain model of a sequence, images of states.
+// What cannot be prepared ends the process with a line on stderr.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +34,7 @@ Batch make_batch(const Geometry& geometry, std::int64_t layer, std::int64_t firs
 
 std::vector<TokenId> ids(TokenId first, std::int64_t count);
 
-// Appends to all layers and commits, in one transaction. Fails the test if that fails.
+// Appends to all layers and commits, in one transaction.
 void append(Cache& cache, SequenceId sequence, const std::vector<TokenId>& tokens);
 // The same, giving the Status of the first call that fails; the transaction is dropped then.
 Status try_append(Cache& cache, SequenceId sequence, const std::vector<TokenId>& tokens);

@@ -12,10 +12,12 @@
 // Source   contract section 7.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "seriatim/geometry.hpp"
@@ -70,6 +72,7 @@ struct LayerView {
   std::int64_t raw_offset_bytes = 0;
   std::int64_t coordinates_offset_bytes = -1;  // [page_tokens] x 3 i32; -1 when the geometry names no rope_axes
   bool indexed = true;  // false: the layer attends rows that another one planned
+  const std::atomic<bool>* damaged = nullptr;  // null, or true once a mapped file turned out to be cut short
   PooledKeys pooled;  // all complete groups of `run`; none in a layer without an index
 
   // Addresses of one token's vectors. `position` lies in `run`.
@@ -117,6 +120,7 @@ struct CacheBytes {
   std::int64_t pooled_keys = 0;
   std::int64_t coordinates = 0;
   std::int64_t free_pages = 0;  // held for reuse
+  std::int64_t mapped = 0;      // of files, not the allocator's: in neither sum
   std::int64_t tables = 0;      // page tables and other bookkeeping of sequences
   std::int64_t pages() const { return keys_values + raw_index_keys + pooled_keys + coordinates + free_pages; }
   std::int64_t total() const { return pages() + tables; }
@@ -136,6 +140,11 @@ class Snapshot {
   VisibleRun run() const;
   std::int64_t layers() const;
   LayerView layer(std::int64_t layer) const;  // `layer` below layers()
+
+  // Whether everything read so far through this snapshot's views was there. Ask after reading and before using the result
+  // when the sequence may have been restored by mapping.
+  // Errors  Io: the mapped file was cut short; what was read past its end is zeros.
+  Status check() const;
 
  private:
   friend class Cache;
@@ -184,6 +193,20 @@ class Transaction {
   std::unique_ptr<Staged> staged_;
 };
 
+// How a file's pages come into a cache.
+enum class RestoreMode : std::uint8_t {
+  kCopy,         // read into pages of the cache's own; checksums and elements are checked before anything changes
+  kMap,          // mapped read-only: usable at once and shared between processes; pages are not checked and take none of
+                 // the capacity. The file must not be changed in place while the mapping lives; replacing it by rename,
+                 // as save() does, is safe. A file cut short meanwhile shows in Snapshot::check(), not as a signal.
+  kMapVerified,  // mapped, checksums and elements checked first
+};
+
+struct RestoredSequence {
+  SequenceId saved = 0;  // its id in the cache that was saved
+  SequenceId id = 0;     // its id here
+};
+
 class Cache {
  public:
   // Errors  InvalidArgument, NotFinite: options. Overflow: a page whose bytes do not fit. OutOfMemory.
@@ -220,6 +243,21 @@ class Cache {
   Result<Transaction> begin();
   // Errors  NotFound.
   Result<Snapshot> snapshot(SequenceId sequence) const;
+
+  // Writes sequences as the public sees them to one file, whole or not at all (docs/cache_file.md). Pages that they share
+  // are written once. Leftovers of saves to this path that were killed are removed.
+  // Takes   `sequences` distinct; or all there are
+  // Errors  NotFound. InvalidArgument: one twice. Io. OutOfMemory.
+  // Threads beside anything; saves to one path must take turns.
+  Status save(const std::string& path, std::span<const SequenceId> sequences) const;
+  Status save(const std::string& path) const;
+
+  // Adds every sequence of a file to this cache, or none. Its geometry, layers, norm weights and page_tokens must be this
+  // cache's; what the state does not depend on (query heads, budget, score options) may differ.
+  // Gives   the sequences in the file's order.
+  // Errors  Io. Corrupt: argument is the section. Unsupported: version. InvalidArgument: another geometry, by name.
+  //         NotFinite. Capacity. OutOfMemory.
+  Result<std::vector<RestoredSequence>> restore(const std::string& path, RestoreMode mode = RestoreMode::kCopy);
 
   CacheBytes bytes() const;
   // Gives free pages back to the allocator.

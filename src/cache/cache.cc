@@ -100,7 +100,7 @@ Result<std::unique_ptr<Cache>> Cache::create(const Geometry& geometry, CacheOpti
     if (!layout.ok()) return layout.status();
     const auto pages = admit_capacity(*layout, options);
     if (!pages.ok()) return pages.status();
-    auto buffers = PoolBuffers::make(geometry);
+    auto buffers = PoolBuffers::make(geometry, *layout);
     if (!buffers.ok()) return buffers.status();
     PageAllocator& allocator = options.allocator == nullptr ? heap_page_allocator() : *options.allocator;
     auto impl = std::make_shared<Impl>();
@@ -120,7 +120,7 @@ Result<SequenceId> Cache::add(std::int64_t anchor) {
   return guarded([&]() -> Result<SequenceId> {
     if (Status s = geometry().check_run({anchor, 0}); !s.ok()) return s;
     const std::lock_guard writing(impl_->writing);
-    return impl_->add(SequenceState::make(impl_->store, {anchor, 0}, {}, {}));
+    return impl_->add(SequenceState::make_empty(impl_->store, anchor));
   });
 }
 
@@ -142,7 +142,7 @@ Status Cache::reset(SequenceId sequence, std::int64_t anchor) {
     const std::lock_guard writing(impl_->writing);
     const auto entry = impl_->find_unstaged(sequence);
     if (!entry.ok()) return entry.status();
-    impl_->publish(**entry, SequenceState::make(impl_->store, {anchor, 0}, {}, {}));
+    impl_->publish(**entry, SequenceState::make_empty(impl_->store, anchor));
     return {};
   });
 }
@@ -196,7 +196,8 @@ CacheBytes Cache::bytes() const {
   bytes.coordinates = tokens.used * store.layout.coordinates_bytes;
   bytes.pooled_keys = pooled.used * store.layout.pooled_page_bytes;
   bytes.free_pages = tokens.free * store.layout.token_page_bytes + pooled.free * store.layout.pooled_page_bytes;
-  const std::int64_t pages = tokens.used + tokens.free + pooled.used + pooled.free;
+  bytes.mapped = store.mapped_bytes.load();
+  const std::int64_t pages = tokens.used + tokens.free + tokens.wrapped + pooled.used + pooled.free + pooled.wrapped;
   const std::lock_guard publishing(impl_->publishing);
   bytes.tables = store.bookkeeping_bytes.load() + pages * static_cast<std::int64_t>(sizeof(Page)) +
                  static_cast<std::int64_t>(impl_->sequences.capacity() * sizeof(Impl::Entry));

@@ -69,7 +69,7 @@ Status StagedSequence::append_from(const SequenceState& from, std::int64_t first
       done += piece;
     }
   }
-  return {};
+  return from.check();
 }
 
 }  // namespace seriatim

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 #include <optional>
 
@@ -17,19 +18,28 @@ constexpr std::int64_t kMostPageTokens = std::int64_t{1} << 31;
 // Lays blocks end to end, each aligned. Once a size does not fit, every later one is absent too.
 class Blocks {
  public:
-  std::int64_t add(std::initializer_list<std::int64_t> factors, std::int64_t* owner_bytes) {
+  explicit Blocks(std::vector<Layout::Block>& blocks) : blocks_(blocks) {}
+
+  std::int64_t add(std::initializer_list<std::int64_t> extents, DType dtype, std::int64_t* owner_bytes) {
     const std::int64_t offset = end_.value_or(0);
-    const auto bytes = checked_product(factors);
+    const auto elements = checked_product(extents);
+    const auto bytes = elements ? checked_mul(*elements, dtype_bytes(dtype)) : std::nullopt;
     const auto padded = bytes ? checked_add(*bytes, kBlockAlignment - 1) : std::nullopt;
     const std::int64_t aligned = padded.value_or(0) / kBlockAlignment * kBlockAlignment;
     end_ = end_ && padded ? checked_add(*end_, aligned) : std::nullopt;
-    if (end_) *owner_bytes += aligned;
+    if (!end_) return offset;
+    *owner_bytes += aligned;
+    padded_ = padded_ || aligned != *bytes;
+    blocks_.push_back({offset, aligned, dtype});
     return offset;
   }
   std::optional<std::int64_t> end() const { return end_; }
+  bool padded() const { return padded_; }
 
  private:
+  std::vector<Layout::Block>& blocks_;
   std::optional<std::int64_t> end_ = 0;
+  bool padded_ = false;
 };
 
 Result<std::int64_t> admit_page_tokens(const Geometry& geometry, std::int64_t page_tokens) {
@@ -51,25 +61,26 @@ Result<Layout> Layout::make(const Geometry& geometry, const CacheOptions& option
   Layout layout;
   layout.page_tokens = *page_tokens;
   layout.page_groups = layout.page_tokens / geometry.group_tokens();
-  const std::int64_t kv_bytes = dtype_bytes(geometry.kv_dtype());
-  const std::int64_t index_bytes = dtype_bytes(geometry.index_dtype());
-  Blocks tokens;
-  Blocks pooled;
+  const DType kv = geometry.kv_dtype();
+  const DType index = geometry.index_dtype();
+  const std::int64_t heads = geometry.kv_heads();
+  Blocks tokens(layout.token_blocks);
+  Blocks pooled(layout.pooled_blocks);
   std::int64_t pooled_bytes = 0;
   for (const LayerParameters& layer : options.layers) {
     LayerLayout at;
-    at.keys = tokens.add({geometry.kv_heads(), layout.page_tokens, geometry.head_dim(), kv_bytes}, &layout.keys_values_bytes);
+    at.keys = tokens.add({heads, layout.page_tokens, geometry.head_dim()}, kv, &layout.keys_values_bytes);
     if (!geometry.values_alias_keys()) {
-      at.values = tokens.add({geometry.kv_heads(), layout.page_tokens, geometry.value_dim(), kv_bytes}, &layout.keys_values_bytes);
+      at.values = tokens.add({heads, layout.page_tokens, geometry.value_dim()}, kv, &layout.keys_values_bytes);
     }
     if (layer.indexed && geometry.pooling() != Pooling::kNone) {
-      at.raw = tokens.add({layout.page_tokens, geometry.index_dim(), index_bytes}, &layout.raw_bytes);
+      at.raw = tokens.add({layout.page_tokens, geometry.index_dim()}, index, &layout.raw_bytes);
     }
-    if (layer.indexed) at.pooled = pooled.add({layout.page_groups, geometry.index_dim(), index_bytes}, &pooled_bytes);
+    if (layer.indexed) at.pooled = pooled.add({layout.page_groups, geometry.index_dim()}, index, &pooled_bytes);
     layout.layers.push_back(at);
   }
   if (!geometry.rope_axes().empty()) {
-    layout.coordinates = tokens.add({layout.page_tokens, sizeof(Coordinates)}, &layout.coordinates_bytes);
+    layout.coordinates = tokens.add({layout.page_tokens, 3}, DType::kI32, &layout.coordinates_bytes);
   }
   if (!tokens.end() || !pooled.end()) {
     return Status::error(Code::kOverflow, "page_tokens",
@@ -78,6 +89,7 @@ Result<Layout> Layout::make(const Geometry& geometry, const CacheOptions& option
   }
   layout.token_page_bytes = *tokens.end();
   layout.pooled_page_bytes = *pooled.end();
+  layout.padded = tokens.padded();
   return layout;
 }
 
@@ -108,11 +120,22 @@ void copy_token_slots(const Geometry& geometry, const Layout& layout, const std:
 
 void copy_pooled_slots(const Geometry& geometry, const Layout& layout, const std::byte* from, std::byte* to,
                        std::int64_t begin, std::int64_t end) {
-  const std::int64_t panel = kPanel * geometry.index_dim() * dtype_bytes(geometry.index_dtype());
-  const std::int64_t first = begin / kPanel;
-  const std::int64_t panels = (end + kPanel - 1) / kPanel - first;
+  const std::int64_t dim = geometry.index_dim();
+  const std::int64_t element = dtype_bytes(geometry.index_dtype());
+  const std::int64_t panel = kPanel * dim * element;
   for (const LayerLayout& layer : layout.layers) {
-    if (layer.pooled != kAbsent) copy_range(from, to, layer.pooled + first * panel, panels * panel);
+    if (layer.pooled == kAbsent) continue;
+    for (std::int64_t slot = begin; slot < end;) {
+      const std::int64_t lane = slot % kPanel;
+      const std::int64_t lanes = std::min(kPanel - lane, end - slot);
+      const std::int64_t offset = layer.pooled + slot / kPanel * panel;
+      if (lanes == kPanel) {
+        copy_range(from, to, offset, panel);
+      } else {  // the other lanes may be written at this moment
+        for (std::int64_t i = 0; i < dim; ++i) copy_range(from, to, offset + (i * kPanel + lane) * element, lanes * element);
+      }
+      slot += lanes;
+    }
   }
 }
 

@@ -32,11 +32,21 @@ struct Layout {
   std::int64_t raw_bytes = 0;
   std::int64_t coordinates_bytes = 0;
 
+  // Every block of a page in the order of its bytes, which it fills without a gap. Coordinates are kI32.
+  struct Block {
+    std::int64_t offset = 0;
+    std::int64_t bytes = 0;  // with what pads it to the alignment
+    DType dtype = DType::kF32;
+  };
+  std::vector<Block> token_blocks;
+  std::vector<Block> pooled_blocks;
+  bool padded = false;  // some block of a token page has padding
+
   // Errors  InvalidArgument: page_tokens. Overflow: a page whose bytes do not fit.
   static Result<Layout> make(const Geometry& geometry, const CacheOptions& options);
 };
 
-// Copies slots [begin, end) of one page to another. Pooled panels are copied whole where they hold one of the slots.
+// Copies slots [begin, end) of one page to another; nothing else is read.
 void copy_token_slots(const Geometry& geometry, const Layout& layout, const std::byte* from, std::byte* to,
                       std::int64_t begin, std::int64_t end);
 void copy_pooled_slots(const Geometry& geometry, const Layout& layout, const std::byte* from, std::byte* to,

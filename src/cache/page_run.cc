@@ -38,7 +38,7 @@ Status PageRun::grow(std::int64_t slots) {
   const std::int64_t pages = pages_for(base_.first, slots, page_slots_);
   if (table() != nullptr && table()->length() > 0) {  // the page that was last is about to be filled
     Page& last = table()->page(table()->length() - 1);
-    if (pages > table()->length() && !last.read_only) last.mark = std::max(last.mark, page_slots_);
+    if (pages > table()->length()) last.mark = std::max(last.mark, page_slots_);
   }
   while ((table() == nullptr ? 0 : table()->length()) < pages) {
     auto page = pool_.acquire();
@@ -56,7 +56,7 @@ Status PageRun::open_last_page() {
   if (in_page != 0) {
     const std::int64_t index = base_.table->length() - 1;
     Page& page = base_.table->page(index);
-    const bool writable = !page.read_only && !page.claimed;
+    const bool writable = !page.mapping && !page.claimed;
     // A page that only this table holds may have been filled further by tokens that are truncated by now. A reader that
     // arrives meanwhile takes the public state, which ends at `in_page`.
     if (writable && page.exclusive() && base_.table->exclusive()) page.mark = in_page;

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <limits>
 #include <new>
+#include <utility>
 
 namespace seriatim {
 void dispose(Page* page) noexcept { page->pool->recycle(page); }
@@ -64,7 +66,24 @@ Status PagePool::reserve() {
   return {};
 }
 
+Ref<Page> PagePool::wrap(Ref<Mapping> mapping, const std::byte* data) {
+  auto* page = new Page;
+  page->data = const_cast<std::byte*>(data);  // never written: see Page::mapping
+  page->mapping = std::move(mapping);
+  page->pool = this;
+  page->mark = std::numeric_limits<std::int64_t>::max();
+  const std::lock_guard lock(mutex_);
+  ++wrapped_pages_;
+  return Ref<Page>(page);
+}
+
 void PagePool::recycle(Page* page) noexcept {
+  if (page->mapping) {
+    delete page;
+    const std::lock_guard lock(mutex_);
+    --wrapped_pages_;
+    return;
+  }
   const std::lock_guard lock(mutex_);
   page->next_free = free_;
   free_ = page;
@@ -73,7 +92,7 @@ void PagePool::recycle(Page* page) noexcept {
 
 PagePool::Count PagePool::count() const {
   const std::lock_guard lock(mutex_);
-  return {held_pages_ - free_pages_, free_pages_};
+  return {held_pages_ - free_pages_, free_pages_, wrapped_pages_};
 }
 
 }  // namespace seriatim

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <mutex>
 
+#include "cache/mapping.hpp"
 #include "cache/ref.hpp"
 #include "seriatim/cache.hpp"
 
@@ -19,11 +20,11 @@ class PagePool;
 
 struct Page : Counted {
   std::byte* data = nullptr;
+  Ref<Mapping> mapping;      // when it is part of a file: then it is never written
   PagePool* pool = nullptr;
   Page* next_free = nullptr;
-  std::int64_t mark = 0;    // slots in use by any holder, published or staged
-  bool claimed = false;     // a staged sequence is writing past the public count, in place
-  bool read_only = false;
+  std::int64_t mark = 0;     // slots in use by any holder, published or staged
+  bool claimed = false;      // a staged sequence is writing past the public count, in place
 };
 
 void dispose(Page* page) noexcept;
@@ -43,6 +44,9 @@ class PagePool {
   // Errors  Capacity: the limit is reached. OutOfMemory.
   Result<Ref<Page>> acquire();
 
+  // A page of a mapped file, all slots in use. It takes none of the limit and goes with its last holder. Throws bad_alloc.
+  Ref<Page> wrap(Ref<Mapping> mapping, const std::byte* data);
+
   // Makes the pool hold its limit, so that acquire never needs memory again. Errors  OutOfMemory.
   Status reserve();
 
@@ -54,6 +58,7 @@ class PagePool {
   struct Count {
     std::int64_t used = 0;
     std::int64_t free = 0;
+    std::int64_t wrapped = 0;
   };
   Count count() const;
   std::int64_t page_bytes() const { return page_bytes_; }
@@ -69,6 +74,7 @@ class PagePool {
   Page* free_ = nullptr;
   std::int64_t free_pages_ = 0;
   std::int64_t held_pages_ = 0;
+  std::int64_t wrapped_pages_ = 0;
 };
 
 }  // namespace seriatim

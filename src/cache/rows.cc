@@ -76,9 +76,13 @@ std::int64_t copy_row(const std::byte* from, std::int64_t stride_bytes, std::int
       std::memcpy(to + i * element_bytes, from + i * stride_bytes, static_cast<std::size_t>(element_bytes));
     }
   }
-  if (!any_not_finite(to, elements, dtype)) return -1;
+  return first_not_finite(to, elements, dtype);
+}
+
+std::int64_t first_not_finite(const std::byte* row, std::int64_t elements, DType dtype) {
+  if (!any_not_finite(row, elements, dtype)) return -1;
   std::int64_t i = 0;
-  while (!any_not_finite(to + i * element_bytes, 1, dtype)) ++i;
+  while (!any_not_finite(row + i * dtype_bytes(dtype), 1, dtype)) ++i;
   return i;
 }
 

@@ -17,6 +17,9 @@ Result<std::int64_t> admit_batch(const Geometry& geometry, bool indexed, const T
 // Gives   the first element that is not finite, or -1; it has been copied all the same.
 std::int64_t copy_row(const std::byte* from, std::int64_t stride_bytes, std::int64_t elements, DType dtype, std::byte* to);
 
+// The first of `elements` dense elements of a float dtype that is infinite or NaN, or -1.
+std::int64_t first_not_finite(const std::byte* row, std::int64_t elements, DType dtype);
+
 Status not_finite(std::string_view tensor, std::int64_t token, std::int64_t element);
 
 }  // namespace seriatim

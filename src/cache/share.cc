@@ -16,7 +16,7 @@ Status out_of_range(std::string_view argument, std::int64_t value, std::int64_t 
 // Errors and throws as StagedSequence::repool.
 Result<Ref<const SequenceState>> evicted(const SequenceState& state, std::int64_t tokens, PoolBuffers& buffers) {
   if (tokens == state.run.tokens) {
-    return SequenceState::make(state.store, {state.run.anchor + tokens, 0}, {}, {});
+    return SequenceState::make_empty(state.store, state.run.anchor + tokens);
   }
   Suffix suffix = state_suffix(state, tokens);
   if (!suffix.repool) return std::move(suffix.state);

@@ -55,6 +55,8 @@ VisibleRun Snapshot::run() const { return state_->run; }
 
 std::int64_t Snapshot::layers() const { return static_cast<std::int64_t>(state_->store->layout.layers.size()); }
 
+Status Snapshot::check() const { return state_->check(); }
+
 LayerView Snapshot::layer(std::int64_t layer) const { return view_layer(*state_, layer); }
 
 }  // namespace seriatim

@@ -17,8 +17,12 @@ constexpr std::int64_t kTokensAtOnce = 1024;
 
 }  // namespace
 
-Result<PoolBuffers> PoolBuffers::make(const Geometry& geometry) {
+Result<PoolBuffers> PoolBuffers::make(const Geometry& geometry, const Layout& layout) {
   PoolBuffers buffers;
+  if (layout.raw_bytes == 0) {  // keys arrive finished, and pass one at a time
+    buffers.pooled.resize(static_cast<std::size_t>(geometry.index_dim() * dtype_bytes(geometry.index_dtype())));
+    return buffers;
+  }
   const std::int64_t r = geometry.group_tokens();
   buffers.groups = std::clamp<std::int64_t>(kTokensAtOnce / r, 1, kPooledAtOnce);
   const auto raw = checked_product({buffers.groups, r, geometry.index_dim(), dtype_bytes(geometry.index_dtype())});
@@ -49,7 +53,7 @@ Status StagedSequence::repool(PoolBuffers& buffers) {
     if (store_.layout.layers[layer].raw == kAbsent) continue;
     if (Status s = pool_closed_groups(static_cast<std::int64_t>(layer), 0, groups, buffers); !s.ok()) return s;
   }
-  return {};
+  return base_->check();
 }
 
 std::int64_t StagedSequence::frontier() const { return *std::max_element(layer_tokens_.begin(), layer_tokens_.end()); }
@@ -87,6 +91,7 @@ Status StagedSequence::append(std::int64_t layer, const TokenBatch& batch, PoolB
     shrink(before);
     throw;
   }
+  if (status.ok()) status = base_->check();  // a last page may have been copied from a file
   if (!status.ok()) {
     shrink(before);
     return status;
@@ -207,7 +212,8 @@ void StagedSequence::shrink(std::int64_t tokens) noexcept {
 Ref<const SequenceState> StagedSequence::published(std::int64_t tokens) const {
   if (tokens == 0 && !repools_) return base_;
   const std::int64_t end = base_->run.tokens + tokens;
-  return SequenceState::make(base_->store, {base_->run.anchor, end}, tokens_.published(end), groups_.published(groups_of(end)));
+  return SequenceState::make(base_->store, {base_->run.anchor, end}, tokens_.published(end), groups_.published(groups_of(end)),
+                             base_->mapping);
 }
 
 void StagedSequence::keep(std::int64_t tokens) noexcept {
@@ -218,7 +224,8 @@ void StagedSequence::keep(std::int64_t tokens) noexcept {
 
 LayerView StagedSequence::view(std::int64_t layer) const {
   const VisibleRun run{base_->run.anchor, layer_tokens_[static_cast<std::size_t>(layer)]};
-  return view_layer(store_, layer, run, tokens_.table(), tokens_.first(), groups_.table(), groups_.first());
+  return view_layer(store_, layer, run, tokens_.table(), tokens_.first(), groups_.table(), groups_.first(),
+                    base_->mapping.get());
 }
 
 }  // namespace seriatim

@@ -13,10 +13,10 @@ namespace seriatim {
 // Buffers between raw keys in pages and pooled keys in panels; made once per cache, so that appending needs no memory.
 struct PoolBuffers {
   // Errors  Overflow. Throws bad_alloc.
-  static Result<PoolBuffers> make(const Geometry& geometry);
+  static Result<PoolBuffers> make(const Geometry& geometry, const Layout& layout);
 
   std::int64_t groups = 0;             // pooled at a time
-  std::vector<std::byte> raw;          // [groups * r, index_dim]
+  std::vector<std::byte> raw;          // [groups * r, index_dim]; empty when nothing is pooled
   std::vector<std::byte> pooled;       // [groups, index_dim]
   std::vector<Coordinates> at;         // [groups * r], when the geometry names rope_axes
 };

@@ -4,10 +4,15 @@
 
 namespace seriatim {
 
-Ref<const SequenceState> SequenceState::make(Ref<Store> store, VisibleRun run, Span tokens, Span groups) {
-  auto* state = new SequenceState(std::move(store), run, std::move(tokens), std::move(groups));
+Ref<const SequenceState> SequenceState::make(Ref<Store> store, VisibleRun run, Span tokens, Span groups,
+                                             Ref<Mapping> mapping) {
+  auto* state = new SequenceState(std::move(store), run, std::move(tokens), std::move(groups), std::move(mapping));
   state->store->bookkeeping_bytes += static_cast<std::int64_t>(sizeof(SequenceState));
   return Ref<const SequenceState>(state);
+}
+
+Ref<const SequenceState> SequenceState::make_empty(Ref<Store> store, std::int64_t anchor) {
+  return make(std::move(store), {anchor, 0}, {}, {}, {});
 }
 
 void dispose(const SequenceState* state) noexcept {
@@ -41,7 +46,8 @@ Ref<const SequenceState> state_prefix(const SequenceState& state, std::int64_t t
   const std::int64_t groups = store.layout.pooled_page_bytes == 0 ? 0 : store.geometry.groups(tokens);
   return SequenceState::make(state.store, {state.run.anchor, tokens},
                              span_prefix(store.bookkeeping_bytes, state.tokens, tokens, store.layout.page_tokens),
-                             span_prefix(store.bookkeeping_bytes, state.groups, groups, store.layout.page_groups));
+                             span_prefix(store.bookkeeping_bytes, state.groups, groups, store.layout.page_groups),
+                             tokens == 0 ? Ref<Mapping>() : state.mapping);
 }
 
 Suffix state_suffix(const SequenceState& state, std::int64_t tokens) {
@@ -55,11 +61,11 @@ Suffix state_suffix(const SequenceState& state, std::int64_t tokens) {
   if (pooled && !repool) {
     groups_left = span_suffix(store.bookkeeping_bytes, state.groups, tokens / r, store.layout.page_groups);
   }
-  return {SequenceState::make(state.store, run, std::move(tokens_left), std::move(groups_left)), repool};
+  return {SequenceState::make(state.store, run, std::move(tokens_left), std::move(groups_left), state.mapping), repool};
 }
 
 LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, const Table* tokens,
-                     std::int64_t first_token, const Table* groups, std::int64_t first_group) {
+                     std::int64_t first_token, const Table* groups, std::int64_t first_group, const Mapping* mapping) {
   const LayerLayout& at = store.layout.layers[static_cast<std::size_t>(layer)];
   LayerView view;
   view.geometry = &store.geometry;
@@ -72,6 +78,7 @@ LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, con
   view.raw_offset_bytes = at.raw;
   view.indexed = at.pooled != kAbsent;
   view.coordinates_offset_bytes = store.layout.coordinates;
+  view.damaged = mapping == nullptr ? nullptr : &mapping->damaged();
   view.pooled.pages = groups == nullptr ? nullptr : groups->data();
   view.pooled.page_groups = store.layout.page_groups;
   view.pooled.offset_bytes = at.pooled == kAbsent ? 0 : at.pooled;
@@ -84,7 +91,7 @@ LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, con
 
 LayerView view_layer(const SequenceState& state, std::int64_t layer) {
   return view_layer(*state.store, layer, state.run, state.tokens.table.get(), state.tokens.first,
-                    state.groups.table.get(), state.groups.first);
+                    state.groups.table.get(), state.groups.first, state.mapping.get());
 }
 
 }  // namespace seriatim

@@ -29,7 +29,8 @@ struct Store : Counted {
   const Geometry geometry;
   const Layout layout;
   const std::vector<std::vector<float>> norm_weights;  // per layer, [index_dim]
-  Ledger bookkeeping_bytes{0};
+  Ledger bookkeeping_bytes{0};  // tables and states
+  Ledger mapped_bytes{0};
   PagePool token_pages;
   PagePool pooled_pages;
 };
@@ -44,15 +45,20 @@ struct Span {
 
 struct SequenceState : Counted {
   // Throws bad_alloc.
-  static Ref<const SequenceState> make(Ref<Store> store, VisibleRun run, Span tokens, Span groups);
+  static Ref<const SequenceState> make(Ref<Store> store, VisibleRun run, Span tokens, Span groups, Ref<Mapping> mapping);
+  static Ref<const SequenceState> make_empty(Ref<Store> store, std::int64_t anchor);
 
-  SequenceState(Ref<Store> s, VisibleRun r, Span t, Span g)
-      : store(std::move(s)), run(r), tokens(std::move(t)), groups(std::move(g)) {}
+  SequenceState(Ref<Store> s, VisibleRun r, Span t, Span g, Ref<Mapping> m)
+      : store(std::move(s)), run(r), tokens(std::move(t)), groups(std::move(g)), mapping(std::move(m)) {}
+
+  // Ask after reading pages. Errors  Io: some of what was read was not there.
+  Status check() const { return mapping && mapping->damaged().load() ? damaged_error() : Status(); }
 
   const Ref<Store> store;  // first, so that it goes last
   const VisibleRun run;
   const Span tokens;
   const Span groups;
+  const Ref<Mapping> mapping;  // null unless some of the pages may be a file's
 };
 
 void dispose(const SequenceState* state) noexcept;
@@ -75,7 +81,7 @@ Suffix state_suffix(const SequenceState& state, std::int64_t tokens);
 
 // `tokens` and `groups` may be null when run.tokens is 0.
 LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, const Table* tokens,
-                     std::int64_t first_token, const Table* groups, std::int64_t first_group);
+                     std::int64_t first_token, const Table* groups, std::int64_t first_group, const Mapping* mapping);
 LayerView view_layer(const SequenceState& state, std::int64_t layer);
 
 }  // namespace seriatim

@@ -4,17 +4,14 @@
 // long as their pages are the same; only a new or replaced page makes another one.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 
+#include "cache/ledger.hpp"
 #include "cache/pages.hpp"
 #include "cache/ref.hpp"
 
 namespace seriatim {
-
-// Bytes of bookkeeping that outlive a call; shared by everything that belongs to one cache.
-using Ledger = std::atomic<std::int64_t>;
 
 class Table : public Counted {
  public:

@@ -82,19 +82,22 @@ Status check_coverage(const std::vector<SafetensorsEntry>& entries, std::int64_t
 
 }  // namespace
 
+Status file::check_safetensors_entries(const std::vector<SafetensorsEntry>& entries, std::int64_t data_bytes) {
+  for (const SafetensorsEntry& entry : entries) {
+    if (Status status = check_extent(entry); !status.ok()) return status;
+  }
+  return check_coverage(entries, data_bytes);
+}
+
 Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes, const SafetensorsLimits& limits) {
   return file::guarded([&]() -> Result<SafetensorsFile> {
     const Result<std::string_view> json = frame(bytes, limits);
     if (!json.ok()) return json.status();
     Result<file::SafetensorsHeader> header = file::parse_safetensors_header(*json, limits);
     if (!header.ok()) return header.status();
-    for (const SafetensorsEntry& entry : header->entries) {
-      Status status = check_extent(entry);
-      if (!status.ok()) return status;
-    }
     SafetensorsFile out;
     out.data_ = bytes.subspan(kLengthBytes + json->size());
-    Status status = check_coverage(header->entries, std::ssize(out.data_));
+    Status status = file::check_safetensors_entries(header->entries, std::ssize(out.data_));
     if (!status.ok()) return status;
     out.metadata_ = std::move(header->metadata);
     out.entries_ = std::move(header->entries);

@@ -18,6 +18,10 @@ struct SafetensorsHeader {
 // Errors  kCorrupt, kUnsupported (a limit). What the entries say of each other and of the data is not judged here.
 Result<SafetensorsHeader> parse_safetensors_header(std::string_view json, const SafetensorsLimits& limits);
 
+// Judges that: known dtypes, offsets that fit shapes, no overlap, no hole, the data covered exactly. Throws bad_alloc.
+// Errors  kCorrupt, kUnsupported.
+Status check_safetensors_entries(const std::vector<SafetensorsEntry>& entries, std::int64_t data_bytes);
+
 // Bits of one element of a dtype that the format knows; 0 for any other name.
 std::int64_t safetensors_element_bits(std::string_view dtype);
 

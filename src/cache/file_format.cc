@@ -1,0 +1,156 @@
+#include "cache/file_format.hpp"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstring>
+#include <iterator>
+
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
+namespace seriatim::cache_file {
+namespace {
+
+std::string_view pooling_name(Pooling pooling) { return pooling == Pooling::kNone ? "none" : "mean"; }
+
+Result<std::string_view> text_of(const Metadata& metadata, std::string_view key) {
+  const auto found = metadata.find(key);
+  if (found == metadata.end()) return corrupt("header", fmt::format("the metadata do not say {}", key));
+  return std::string_view(found->second);
+}
+
+template <typename T>
+Result<T> number_of(const Metadata& metadata, std::string_view key) {
+  const auto text = text_of(metadata, key);
+  if (!text.ok()) return text.status();
+  T value{};
+  const char* end = text->data() + text->size();
+  const auto [stop, error] = std::from_chars(text->data(), end, value);
+  if (error != std::errc() || stop != end) return corrupt("header", fmt::format("{} is not a number", key));
+  return value;
+}
+
+Result<DType> float_dtype_of(const Metadata& metadata, std::string_view key) {
+  const auto text = text_of(metadata, key);
+  if (!text.ok()) return text.status();
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+    if (*text == dtype_name(dtype)) return dtype;
+  }
+  return corrupt("header", fmt::format("{} is not f32, bf16 or f16", key));
+}
+
+Result<Pooling> pooling_of(const Metadata& metadata) {
+  const auto text = text_of(metadata, "pooling");
+  if (!text.ok()) return text.status();
+  for (const Pooling pooling : {Pooling::kMean, Pooling::kNone}) {
+    if (*text == pooling_name(pooling)) return pooling;
+  }
+  return corrupt("header", "pooling is neither mean nor none");
+}
+
+}  // namespace
+
+std::uint64_t hash(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
+
+Status corrupt(std::string_view section, std::string_view what, Place place) {
+  return Status::error(Code::kCorrupt, section, fmt::format("{}: {}", section, what), place);
+}
+
+Metadata describe(const Geometry& g, std::int64_t page_tokens) {
+  return {{std::string(kVersionKey), std::string(kVersion)},
+          {"page_tokens", fmt::format("{}", page_tokens)},
+          {"group_tokens", fmt::format("{}", g.group_tokens())},
+          {"kv_heads", fmt::format("{}", g.kv_heads())},
+          {"head_dim", fmt::format("{}", g.head_dim())},
+          {"value_dim", fmt::format("{}", g.value_dim())},
+          {"values_alias_keys", g.values_alias_keys() ? "1" : "0"},
+          {"kv_dtype", std::string(dtype_name(g.kv_dtype()))},
+          {"index_dim", fmt::format("{}", g.index_dim())},
+          {"index_rotary_dim", fmt::format("{}", g.index_rotary_dim())},
+          {"index_dtype", std::string(dtype_name(g.index_dtype()))},
+          {"pooling", std::string(pooling_name(g.pooling()))},
+          {"norm_eps", fmt::format("{}", g.norm_eps())}};
+}
+
+Result<std::int64_t> integer_of(const Metadata& metadata, std::string_view key) { return number_of<std::int64_t>(metadata, key); }
+
+Result<GeometryOptions> options_of(const Metadata& metadata) {
+  GeometryOptions options;
+  const std::pair<std::string_view, std::int64_t*> integers[] = {
+      {"group_tokens", &options.group_tokens},     {"kv_heads", &options.kv_heads},   {"head_dim", &options.head_dim},
+      {"value_dim", &options.value_dim},           {"index_dim", &options.index_dim}, {"index_rotary_dim", &options.index_rotary_dim}};
+  for (const auto& [key, value] : integers) {
+    const auto number = integer_of(metadata, key);
+    if (!number.ok()) return number.status();
+    *value = *number;
+  }
+  if (options.index_rotary_dim < 0) return corrupt("header", "index_rotary_dim is negative");
+  if (options.value_dim < 1) return corrupt("header", "value_dim is not positive");  // 0 would ask for a default
+  const auto alias = integer_of(metadata, "values_alias_keys");
+  const auto eps = number_of<float>(metadata, "norm_eps");
+  const auto kv = float_dtype_of(metadata, "kv_dtype");
+  const auto index = float_dtype_of(metadata, "index_dtype");
+  const auto pooling = pooling_of(metadata);
+  for (const Status& s : {alias.status(), eps.status(), kv.status(), index.status(), pooling.status()}) {
+    if (!s.ok()) return s;
+  }
+  if (*alias != 0 && *alias != 1) return corrupt("header", "values_alias_keys is neither 0 nor 1");
+  options.values_alias_keys = *alias == 1;
+  options.norm_eps = *eps;
+  options.kv_dtype = *kv;
+  options.index_dtype = *index;
+  options.pooling = *pooling;
+  options.budget_tokens = options.group_tokens;
+  options.query_heads = options.kv_heads;
+  options.index_heads = 1;
+  return options;
+}
+
+Status check_version(const Metadata& metadata) {
+  const auto kind = metadata.find(kVersionKey);
+  if (kind == metadata.end() || !kind->second.starts_with(kKind)) {
+    return corrupt("header", fmt::format("the metadata do not say that this is a cache ({} = {})", kVersionKey, kVersion));
+  }
+  if (kind->second == kVersion) return {};
+  return Status::error(Code::kUnsupported, "header",
+                       fmt::format("header: its version is not {}, the only one that this build knows", kVersion));
+}
+
+std::string header_bytes(const Metadata& metadata, const Shapes& shapes) {
+  std::string json = "{\"__metadata__\":{";
+  const auto out = std::back_inserter(json);
+  for (const auto& [key, value] : metadata) {  // none of them needs escaping
+    fmt::format_to(out, "{}\"{}\":\"{}\"", json.back() == '{' ? "" : ",", key, value);
+  }
+  json += "}";
+  std::int64_t begin = 0;
+  for (std::size_t s = 0; s < kSectionCount; ++s) {
+    std::int64_t bytes = kSections[s].element_bytes;
+    for (const std::int64_t extent : shapes[s]) bytes *= extent;
+    fmt::format_to(out, ",\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", kSections[s].name,
+                   kSections[s].dtype, fmt::join(shapes[s], ","), begin, begin + bytes);
+    begin += bytes;
+  }
+  json += "}";
+  constexpr std::uint64_t kLengthBytes = sizeof(std::uint64_t);
+  const auto aligned = (json.size() + kLengthBytes + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
+  json.resize(aligned - kLengthBytes, ' ');
+  const std::uint64_t length = json.size();
+  std::string header(kLengthBytes, '\0');
+  std::memcpy(header.data(), &length, kLengthBytes);
+  return header + json;
+}
+
+std::array<std::uint64_t, kChecksumCount> checksums(std::string_view header, const SmallSections& small) {
+  std::array<std::uint64_t, kChecksumCount> sums{};
+  std::size_t next = 0;
+  sums[next++] = hash(std::as_bytes(std::span<const char>(header)));
+  for (std::size_t s = kTokenPageHashes; s < kSectionCount; ++s) {
+    if (s != kChecksums) sums[next++] = hash(small[s]);
+  }
+  sums[next] = hash(std::as_bytes(std::span(sums).first(next)));
+  return sums;
+}
+
+}  // namespace seriatim::cache_file

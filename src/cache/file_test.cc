@@ -1,0 +1,452 @@
+// The promises of save and restore: everything comes back, and nothing that is not whole is taken.
+#include "seriatim/cache_file.hpp"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <functional>
+
+#include "cache/file_format.hpp"
+#include "cache_support.hpp"
+#include "file/file_testing.hpp"
+
+namespace seriatim {
+namespace {
+
+using namespace cache_testing;
+using file::Bytes;
+using file::Folder;
+using file::slurp;
+
+constexpr RestoreMode kModes[] = {RestoreMode::kCopy, RestoreMode::kMap, RestoreMode::kMapVerified};
+
+void put_file(const std::string& path, const Bytes& bytes) {
+  std::filesystem::remove(path);  // some file systems flush a file that is truncated and written again
+  std::ofstream out(path, std::ios::binary);
+  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  ASSERT_TRUE(out.good());
+}
+
+// Three sequences that share pages, one of them with an evicted prefix, one empty.
+class CacheFileOf : public testing::TestWithParam<const char*> {
+ protected:
+  CacheFileOf() {
+    append(*cache_, a_, ids(1, 100));
+    b_ = *cache_->fork(a_);
+    append(*cache_, a_, ids(200, 3));
+    append(*cache_, b_, ids(300, 70));
+    EXPECT_TRUE(cache_->evict_prefix(b_, 66).ok());
+    EXPECT_TRUE(cache_->save(path_).ok());
+  }
+
+  static GeometryOptions options_for(std::string_view kind) {
+    GeometryOptions options = small_options(kind == "Finished" ? 1 : 4);
+    if (kind == "Coordinates") options.rope_axes = {2, 0};
+    if (kind == "Bf16") options.kv_dtype = options.index_dtype = DType::kBf16;
+    if (kind == "Finished") {
+      options.pooling = Pooling::kNone;
+      options.values_alias_keys = true;
+    }
+    return options;
+  }
+
+  const Folder folder_;
+  const std::string path_ = folder_ / "cache.safetensors";
+  const Geometry geometry_ = admit(options_for(GetParam()));
+  const CacheOptions options_ = [] {
+    CacheOptions options = cache_options(3, 512, 64);
+    options.layers[2].indexed = false;
+    return options;
+  }();
+  const std::unique_ptr<Cache> cache_ = make_cache(geometry_, options_);
+  const SequenceId a_ = *cache_->add(7);
+  SequenceId b_ = -1;
+  const SequenceId empty_ = *cache_->add(9);
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CacheFileOf, testing::Values("Plain", "Coordinates", "Bf16", "Finished"),
+                         [](const auto& param) { return std::string(param.param); });
+
+TEST_P(CacheFileOf, EverySequenceComesBackBitForBit) {
+  for (const RestoreMode mode : kModes) {
+    auto other = make_cache(geometry_, options_);
+    const SequenceId here = *other->add();
+    auto restored = other->restore(path_, mode);
+    ASSERT_TRUE(restored.ok()) << restored.status().message();
+    ASSERT_EQ(restored->size(), 3u);
+    const SequenceId saved[] = {a_, empty_, b_};
+    for (std::size_t i = 0; i < 3; ++i) {
+      EXPECT_EQ((*restored)[i].saved, saved[i]);
+      EXPECT_NE((*restored)[i].id, here);
+      const auto expected = image(*cache_, saved[i]);
+      ASSERT_GE(expected.size(), 24u);
+      EXPECT_EQ(image(*other, (*restored)[i].id), expected);
+      EXPECT_TRUE(other->snapshot((*restored)[i].id)->check().ok());
+    }
+  }
+}
+
+TEST_P(CacheFileOf, DecodingGoesOnAsIfItHadNeverStopped) {
+  for (const RestoreMode mode : kModes) {
+    auto other = make_cache(geometry_, options_);
+    auto restored = other->restore(path_, mode);
+    ASSERT_TRUE(restored.ok()) << restored.status().message();
+    const SequenceId a = (*restored)[0].id;
+    const SequenceId b = (*restored)[2].id;
+    auto origin = make_cache(geometry_, options_);  // as cache_ was saved, built again
+    const SequenceId c = *origin->add(7);
+    append(*origin, c, ids(1, 100));
+    append(*origin, c, ids(200, 3));
+    for (TokenId step = 0; step < 90; ++step) {  // past the end of the page, both sequences in turn
+      append(*other, a, ids(4000 + step, 1));
+      append(*other, b, ids(6000 + step, 1));
+      append(*origin, c, ids(4000 + step, 1));
+    }
+    EXPECT_EQ(image(*other, a), image(*origin, c));
+    std::vector<TokenId> tokens = ids(67, 34);
+    for (const TokenId token : ids(300, 70)) tokens.push_back(token);
+    for (const TokenId token : ids(6000, 90)) tokens.push_back(token);
+    EXPECT_EQ(image(*other, b), plain_image(geometry_, options_, 7 + 66, tokens));
+    ASSERT_TRUE(other->evict_prefix(a, 5).ok());
+    EXPECT_EQ(other->snapshot(a)->run().anchor, 12);
+  }
+}
+
+TEST_P(CacheFileOf, SavingARestoredCacheGivesTheSamePagesOrFile) {
+  for (const RestoreMode mode : kModes) {
+    auto other = make_cache(geometry_, options_);
+    ASSERT_TRUE(other->restore(path_, mode).ok());
+    ASSERT_TRUE(other->save(folder_ / "again").ok());
+    const auto first = read_cache_file(path_);
+    const auto again = read_cache_file(folder_ / "again");
+    ASSERT_TRUE(again.ok());
+    EXPECT_EQ(first->file_bytes, again->file_bytes);
+    EXPECT_EQ(first->token_pages, again->token_pages);
+    EXPECT_TRUE(verify_cache_file(folder_ / "again").ok());
+  }
+}
+
+TEST_P(CacheFileOf, OneSequenceAloneTakesItsPagesAlone) {
+  const SequenceId only[] = {b_};
+  ASSERT_TRUE(cache_->save(folder_ / "one", only).ok());
+  const auto info = read_cache_file(folder_ / "one");
+  ASSERT_TRUE(info.ok()) << info.status().message();
+  ASSERT_EQ(info->sequences.size(), 1u);
+  EXPECT_EQ(info->sequences[0].id, b_);
+  EXPECT_EQ(info->sequences[0].run.anchor, 73);
+  EXPECT_EQ(info->sequences[0].run.tokens, 104);
+  EXPECT_EQ(info->token_pages, 2);  // slots 2 .. 105 of what is left
+  EXPECT_TRUE(verify_cache_file(folder_ / "one").ok());
+  const SequenceId twice[] = {b_, b_};
+  EXPECT_EQ(cache_->save(folder_ / "no", twice).code(), Code::kInvalidArgument);
+  const SequenceId missing[] = {b_, 99};
+  EXPECT_EQ(cache_->save(folder_ / "no", missing).code(), Code::kNotFound);
+  EXPECT_NE(::access((folder_ / "no").c_str(), F_OK), 0);
+}
+
+TEST_P(CacheFileOf, MappedPagesTakeNoCapacityAndGoWithTheirLastHolder) {
+  CacheOptions none = options_;
+  none.capacity_tokens = 0;
+  auto other = make_cache(geometry_, none);
+  EXPECT_EQ(other->restore(path_, RestoreMode::kCopy).status().code(), Code::kCapacity);
+  EXPECT_EQ(other->bytes().mapped, 0);
+  auto restored = other->restore(path_, RestoreMode::kMap);
+  ASSERT_TRUE(restored.ok());
+  EXPECT_EQ(other->bytes().pages(), 0);
+  EXPECT_GT(other->bytes().mapped, 0);
+  EXPECT_EQ(try_append(*other, (*restored)[0].id, ids(1, 1)).code(), Code::kCapacity);
+  std::optional<Snapshot> last = *other->snapshot((*restored)[0].id);
+  for (const RestoredSequence& sequence : *restored) ASSERT_TRUE(other->remove(sequence.id).ok());
+  EXPECT_GT(other->bytes().mapped, 0);
+  EXPECT_EQ(image(*last), image(*cache_, a_));
+  last.reset();
+  EXPECT_EQ(other->bytes().mapped, 0);
+}
+
+TEST_P(CacheFileOf, AFileReplacedByRenameDoesNotDisturbAMapping) {
+  auto other = make_cache(geometry_, options_);
+  auto restored = other->restore(path_, RestoreMode::kMap);
+  ASSERT_TRUE(restored.ok());
+  const auto before = image(*other, (*restored)[0].id);
+  append(*cache_, a_, ids(1, 60));
+  ASSERT_TRUE(cache_->save(path_).ok());
+  EXPECT_EQ(image(*other, (*restored)[0].id), before);
+  EXPECT_TRUE(other->snapshot((*restored)[0].id)->check().ok());
+}
+
+TEST_P(CacheFileOf, AFileCutUnderItsMappingEndsInAStatus) {
+  for (int round = 0; round < 3; ++round) {
+    const std::string path = folder_ / "cut";
+    put_file(path, slurp(path_));
+    auto other = make_cache(geometry_, options_);
+    auto restored = other->restore(path, RestoreMode::kMap);
+    ASSERT_TRUE(restored.ok());
+    const SequenceId a = (*restored)[0].id;
+    const Snapshot snapshot = *other->snapshot(a);
+    ASSERT_TRUE(snapshot.check().ok());
+    ASSERT_EQ(::truncate(path.c_str(), 4096), 0);
+    const auto torn = image(snapshot);  // no signal
+    EXPECT_NE(torn, image(*cache_, a_));
+    EXPECT_EQ(snapshot.check().code(), Code::kIo);
+    EXPECT_TRUE(snapshot.layer(0).damaged->load());
+    EXPECT_EQ(try_append(*other, a, ids(1, 1)).code(), Code::kIo);
+    EXPECT_EQ(other->evict_prefix(a, 1).code(), geometry_.group_tokens() == 1 ? Code::kOk : Code::kIo);
+    EXPECT_EQ(other->save(folder_ / "torn").code(), Code::kIo);
+    EXPECT_NE(::access((folder_ / "torn").c_str(), F_OK), 0);
+    const SequenceId fresh = *other->add();
+    append(*other, fresh, ids(1, 10));  // the rest of the cache is untouched
+    EXPECT_EQ(image(*other, fresh), plain_image(geometry_, options_, 0, ids(1, 10)));
+  }
+}
+
+TEST_P(CacheFileOf, EveryTruncationIsRefused) {
+  const Bytes whole = slurp(path_);
+  auto other = make_cache(geometry_, options_);
+  int refused = 0;
+  for (std::size_t length = 0; length < whole.size(); length += length < 4200 ? 7 : 401) {
+    put_file(folder_ / "short", Bytes(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(length)));
+    for (const RestoreMode mode : kModes) {
+      const auto restored = other->restore(folder_ / "short", mode);
+      ASSERT_FALSE(restored.ok()) << length;
+      EXPECT_EQ(restored.status().code(), Code::kCorrupt) << length;
+      ++refused;
+    }
+    EXPECT_EQ(read_cache_file(folder_ / "short").status().code(), Code::kCorrupt);
+  }
+  EXPECT_GT(refused, 1000);
+  EXPECT_EQ(other->bytes().total(), make_cache(geometry_, options_)->bytes().total() + other->bytes().free_pages);
+}
+
+TEST_P(CacheFileOf, EveryFlippedBitIsFoundByACheckedRestoreAndByVerify) {
+  const Bytes whole = slurp(path_);
+  ASSERT_TRUE(verify_cache_file(path_).ok());
+  auto other = make_cache(geometry_, options_);
+  int found = 0;
+  for (std::size_t at = 0; at < whole.size(); at += at < 4096 ? 5 : 307) {
+    Bytes flipped = whole;
+    flipped[at] ^= std::byte{1} << (at % 8);
+    put_file(folder_ / "flipped", flipped);
+    EXPECT_FALSE(other->restore(folder_ / "flipped", RestoreMode::kCopy).ok()) << at;
+    EXPECT_FALSE(other->restore(folder_ / "flipped", RestoreMode::kMapVerified).ok()) << at;
+    EXPECT_FALSE(verify_cache_file(folder_ / "flipped").ok()) << at;
+    ++found;
+  }
+  EXPECT_GT(found, 900);
+}
+
+// Changes the file's parts on purpose and makes all checksums right again.
+class CacheFileForged : public CacheFileOf {
+ protected:
+  using Edit = std::function<void(Metadata&, cache_file::Shapes&, cache_file::SmallSections&, Bytes& pages)>;
+
+  // The error of restoring what `edit` made of the file.
+  Status forged(const Edit& edit, RestoreMode mode = RestoreMode::kCopy) {
+    using namespace cache_file;
+    auto read = SafetensorsFile::open(path_);
+    EXPECT_TRUE(read.ok());
+    const Bytes whole = slurp(path_);
+    std::uint64_t length = 0;
+    std::memcpy(&length, whole.data(), sizeof length);
+    Metadata metadata = read->metadata();
+    Shapes shapes;
+    SmallSections small;
+    Bytes pages;
+    for (const SafetensorsEntry& entry : read->entries()) {
+      for (std::size_t s = 0; s < kSectionCount; ++s) {
+        if (entry.name != kSections[s].name) continue;
+        shapes[s] = entry.shape;
+        const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(8 + length) + entry.begin_bytes;
+        Bytes& to = s < kTokenPageHashes ? pages : small[s];
+        to.insert(to.end(), begin, begin + (entry.end_bytes - entry.begin_bytes));
+      }
+    }
+    edit(metadata, shapes, small, pages);
+    const std::string header = header_bytes(metadata, shapes);
+    small[kChecksums] = cache_file::bytes_of<std::uint64_t>(checksums(header, small));
+    Bytes out = file::to_bytes(header);
+    out.insert(out.end(), pages.begin(), pages.end());
+    for (std::size_t s = kTokenPageHashes; s < kSectionCount; ++s) out.insert(out.end(), small[s].begin(), small[s].end());
+    put_file(folder_ / "forged", out);
+    return make_cache(geometry_, options_)->restore(folder_ / "forged", mode).status();
+  }
+
+  static void set(Bytes& bytes, std::size_t element, std::int64_t value) { std::memcpy(bytes.data() + 8 * element, &value, 8); }
+};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, CacheFileForged, testing::Values("Plain"), [](const auto& param) { return std::string(param.param); });
+
+TEST_P(CacheFileForged, NothingChangedIsAccepted) {
+  for (const RestoreMode mode : kModes) {
+    EXPECT_TRUE(forged([](auto&, auto&, auto&, auto&) {}, mode).ok());
+  }
+}
+
+TEST_P(CacheFileForged, AnotherVersionOrKindIsRefusedByName) {
+  const Status later = forged([](Metadata& m, auto&, auto&, auto&) { m["seriatim"] = "cache/2"; });
+  EXPECT_EQ(later.code(), Code::kUnsupported);
+  EXPECT_NE(later.message().find("version"), std::string::npos);
+  EXPECT_EQ(forged([](Metadata& m, auto&, auto&, auto&) { m["seriatim"] = "capture/1"; }).code(), Code::kCorrupt);
+  EXPECT_EQ(forged([](Metadata& m, auto&, auto&, auto&) { m.erase("seriatim"); }).code(), Code::kCorrupt);
+}
+
+TEST_P(CacheFileForged, StructureThatContradictsItselfIsRefused) {
+  using namespace cache_file;
+  const auto expect_corrupt = [&](const char* argument, const Edit& edit) {
+    for (const RestoreMode mode : kModes) {
+      const Status status = forged(edit, mode);
+      EXPECT_EQ(status.code(), Code::kCorrupt) << argument << ": " << status.message();
+      EXPECT_EQ(status.argument(), argument) << status.message();
+    }
+  };
+  const auto sequences = [](std::size_t element, std::int64_t value) -> Edit {
+    return [=](auto&, auto&, SmallSections& small, auto&) { set(small[kSequences], element, value); };
+  };
+  expect_corrupt("sequences", sequences(0, -1));                      // id
+  expect_corrupt("sequences", sequences(0, 1));                       // the second's
+  expect_corrupt("sequences", sequences(1, -7));                      // anchor
+  expect_corrupt("sequences", sequences(2, -1));                      // tokens
+  expect_corrupt("sequences", sequences(2, std::int64_t{1} << 40));
+  expect_corrupt("sequences", sequences(3, 64));                      // first slot
+  expect_corrupt("sequences", sequences(3, -1));
+  expect_corrupt("sequences", sequences(4, 16));                      // first group slot
+  expect_corrupt("sequences", sequences(5 + 3, 1));                   // of an empty sequence
+  expect_corrupt("token_table", sequences(2, 500));
+  expect_corrupt("token_table", sequences(2, 1));
+  expect_corrupt("token_table", [](auto&, auto&, SmallSections& small, auto&) { set(small[kTokenTable], 0, -1); });
+  expect_corrupt("token_table", [](auto&, auto&, SmallSections& small, auto&) { set(small[kTokenTable], 0, 1000); });
+  expect_corrupt("pooled_table", [](auto&, auto&, SmallSections& small, auto&) { set(small[kPooledTable], 0, 1000); });
+  expect_corrupt("token_table", [](auto&, auto&, SmallSections& small, auto&) { set(small[kTokenTable], 0, 1); });  // page 0 is nobody's
+  expect_corrupt("indexed", [](auto&, auto&, SmallSections& small, auto&) { small[kIndexed][0] = std::byte{2}; });
+  expect_corrupt("index_norm_weights", [](auto&, Shapes& shapes, auto&, auto&) { shapes[kIndexNormWeights] = {8, 3}; });
+  expect_corrupt("token_pages", [](auto&, Shapes& shapes, auto&, auto&) { shapes[kTokenPages] = {1, shapes[kTokenPages][0] * shapes[kTokenPages][1]}; });
+  for (const char* key : {"page_tokens", "group_tokens", "kv_heads", "head_dim", "value_dim", "values_alias_keys", "kv_dtype",
+                          "index_dim", "index_rotary_dim", "index_dtype", "pooling", "norm_eps"}) {
+    expect_corrupt("header", [&](Metadata& m, auto&, auto&, auto&) { m.erase(key); });
+    expect_corrupt("header", [&](Metadata& m, auto&, auto&, auto&) { m[key] = "x"; });
+    expect_corrupt("header", [&](Metadata& m, auto&, auto&, auto&) { m[key] = "-3"; });
+    expect_corrupt("header", [&](Metadata& m, auto&, auto&, auto&) { m[key] = ""; });
+  }
+}
+
+TEST_P(CacheFileForged, ElementsThatAppendWouldRefuseAreRefused) {
+  const auto spoil = [](auto&, cache_file::Shapes& shapes, cache_file::SmallSections& small, Bytes& pages) {
+    const std::uint32_t infinity = 0x7f800000u;
+    std::memcpy(pages.data() + 40, &infinity, sizeof infinity);
+    const auto page_bytes = static_cast<std::size_t>(shapes[cache_file::kTokenPages][1]);
+    set(small[cache_file::kTokenPageHashes], 0,
+        static_cast<std::int64_t>(cache_file::hash(std::span<const std::byte>(pages).first(page_bytes))));
+  };
+  const Status status = forged(spoil);
+  EXPECT_EQ(status.code(), Code::kNotFinite);
+  EXPECT_EQ(status.argument(), "token_pages");
+  EXPECT_EQ(status.place().row, 0);
+  EXPECT_EQ(status.place().index, 40);
+  EXPECT_EQ(forged(spoil, RestoreMode::kMapVerified).code(), Code::kNotFinite);
+}
+
+TEST_P(CacheFileForged, VerifyFindsPooledKeysThatAreNotThoseOfTheRawKeys) {
+  const auto spoil = [](auto&, cache_file::Shapes& shapes, cache_file::SmallSections& small, Bytes& pages) {
+    const auto tokens = static_cast<std::size_t>(shapes[cache_file::kTokenPages][0] * shapes[cache_file::kTokenPages][1]);
+    const auto page_bytes = static_cast<std::size_t>(shapes[cache_file::kPooledPages][1]);
+    pages[tokens + 2 * 4] ^= std::byte{1};  // group 2 of the first page, dim 0
+    set(small[cache_file::kPooledPageHashes], 0,
+        static_cast<std::int64_t>(cache_file::hash(std::span<const std::byte>(pages).subspan(tokens, page_bytes))));
+  };
+  EXPECT_TRUE(forged(spoil).ok());  // restore trusts the checksum
+  const Status status = verify_cache_file(folder_ / "forged");
+  EXPECT_EQ(status.code(), Code::kCorrupt);
+  EXPECT_EQ(status.argument(), "pooled_pages");
+  EXPECT_EQ(status.place().index, 2);
+}
+
+TEST(CacheFile, AnotherGeometryIsRefusedByName) {
+  const Folder folder;
+  const std::string path = folder / "cache";
+  const Geometry geometry = admit(small_options());
+  auto cache = make_cache(geometry, cache_options(2, 256, 64));
+  append(*cache, *cache->add(), ids(1, 30));
+  ASSERT_TRUE(cache->save(path).ok());
+  const auto refusal = [&](auto change_geometry, auto change_options) {
+    GeometryOptions geometry_options = small_options();
+    CacheOptions options = cache_options(2, 256, 64);
+    change_geometry(geometry_options);
+    change_options(options);
+    auto other = make_cache(admit(geometry_options), options);
+    const Status status = other->restore(path).status();
+    EXPECT_TRUE(status.ok() || status.code() == Code::kInvalidArgument) << status.message();
+    EXPECT_EQ(other->bytes().pages() == 0, !status.ok());
+    return std::string(status.argument());
+  };
+  const auto same = [](auto&) {};
+  EXPECT_EQ(refusal(same, same), "");
+  EXPECT_EQ(refusal([](auto& g) { g.query_heads = 8; g.budget_tokens = 64; g.index_heads = 3; g.relu = false; }, same), "");
+  EXPECT_EQ(refusal([](auto& g) { g.kv_heads = 1; }, same), "kv_heads");
+  EXPECT_EQ(refusal([](auto& g) { g.head_dim = 8; }, same), "head_dim");
+  EXPECT_EQ(refusal([](auto& g) { g.value_dim = 6; }, same), "value_dim");
+  EXPECT_EQ(refusal([](auto& g) { g.values_alias_keys = true; }, same), "values_alias_keys");
+  EXPECT_EQ(refusal([](auto& g) { g.kv_dtype = DType::kF16; }, same), "kv_dtype");
+  EXPECT_EQ(refusal([](auto& g) { g.index_dtype = DType::kBf16; }, same), "index_dtype");
+  EXPECT_EQ(refusal([](auto& g) { g.index_rotary_dim = 2; }, same), "index_rotary_dim");
+  EXPECT_EQ(refusal([](auto& g) { g.rope_theta = 1e4; }, same), "inv_freq");
+  EXPECT_EQ(refusal([](auto& g) { g.rope_axes = {0, 1}; }, same), "rope_axes");
+  EXPECT_EQ(refusal([](auto& g) { g.norm_eps = 1e-5f; }, same), "norm_eps");
+  EXPECT_EQ(refusal([](auto& g) { g.group_tokens = 2; }, same), "group_tokens");
+  EXPECT_EQ(refusal(same, [](auto& o) { o.page_tokens = 128; }), "page_tokens");
+  EXPECT_EQ(refusal(same, [](auto& o) { o.layers.resize(3); }), "layers");
+  EXPECT_EQ(refusal(same, [](auto& o) { o.layers[0].indexed = false; }), "layers");
+  EXPECT_EQ(refusal(same, [](auto& o) { o.layers[1].index_norm_weight[3] += 1.0f; }), "index_norm_weight");
+}
+
+TEST(CacheFile, WhatIsNoFileIsRefused) {
+  const Folder folder;
+  auto cache = make_cache(admit(small_options()), cache_options(1, 64));
+  for (const RestoreMode mode : kModes) {
+    EXPECT_EQ(cache->restore(folder / "missing", mode).status().code(), Code::kIo);
+    EXPECT_EQ(cache->restore(folder / ".", mode).status().code(), Code::kIo);
+  }
+  EXPECT_EQ(read_cache_file(folder / "missing").status().code(), Code::kIo);
+  EXPECT_EQ(verify_cache_file(folder / "missing").code(), Code::kIo);
+  EXPECT_EQ(cache->save(folder / "no/such/folder").code(), Code::kIo);
+}
+
+TEST(CacheFile, AnEmptyCacheSavesAndRestores) {
+  const Folder folder;
+  auto cache = make_cache(admit(small_options()), cache_options(1, 64));
+  ASSERT_TRUE(cache->save(folder / "empty").ok());
+  for (const RestoreMode mode : kModes) {
+    auto restored = cache->restore(folder / "empty", mode);
+    ASSERT_TRUE(restored.ok()) << restored.status().message();
+    EXPECT_TRUE(restored->empty());
+  }
+  EXPECT_TRUE(verify_cache_file(folder / "empty").ok());
+}
+
+TEST(CacheFile, ItsBytesDependOnTheStateAlone) {
+  const Folder folder;
+  const Geometry geometry = admit(small_options());
+  const auto saved = [&](auto grow, const char* name) {
+    auto cache = make_cache(geometry, cache_options(2, 1024, 64));
+    // Used memory differs: left-overs in free pages must not reach the file.
+    const SequenceId used = *cache->add();
+    const SequenceId sequence = *cache->add();
+    append(*cache, used, ids(name[0] == 'a' ? 1000 : 2000, 200));
+    EXPECT_TRUE(cache->remove(used).ok());
+    grow(*cache, sequence);
+    EXPECT_TRUE(cache->save(folder / name).ok());
+    return slurp(folder / name);
+  };
+  const Bytes at_once = saved([](Cache& c, SequenceId s) { append(c, s, ids(1, 90)); }, "a");
+  const Bytes in_steps = saved([](Cache& c, SequenceId s) {
+    append(c, s, ids(1, 70));
+    append(c, s, ids(7000, 60));
+    EXPECT_TRUE(c.truncate(s, 70).ok());
+    append(c, s, ids(71, 20));
+  }, "b");
+  ASSERT_GT(at_once.size(), 8192u);
+  EXPECT_EQ(at_once, in_steps);
+}
+
+}  // namespace
+}  // namespace seriatim

@@ -1,0 +1,89 @@
+#include <fmt/format.h>
+
+#include <cstring>
+#include <utility>
+
+#include "cache/file_format.hpp"
+#include "cache/impl.hpp"
+#include "cache/read_file.hpp"
+#include "seriatim/cache_file.hpp"
+
+namespace seriatim {
+namespace {
+
+// Pools a layer's raw keys again and compares.
+Status check_pooled(const LayerView& view, const std::vector<float>& norm_weight, std::int64_t row, std::int64_t layer) {
+  if (view.raw_offset_bytes == kAbsent) return {};
+  const Geometry& g = *view.geometry;
+  const std::int64_t r = g.group_tokens();
+  const std::int64_t row_bytes = g.index_dim() * dtype_bytes(g.index_dtype());
+  std::vector<std::byte> raw(static_cast<std::size_t>(r * row_bytes));
+  std::vector<std::byte> pooled(static_cast<std::size_t>(row_bytes));
+  std::vector<Coordinates> coordinates(static_cast<std::size_t>(r));
+  const std::int64_t element = dtype_bytes(g.index_dtype());
+  for (std::int64_t group = 0; group < view.pooled.groups; ++group) {
+    const std::int64_t first = view.run.anchor + group * r;
+    for (std::int64_t t = 0; t < r; ++t) {
+      std::memcpy(raw.data() + t * row_bytes, view.raw_index_key(first + t), static_cast<std::size_t>(row_bytes));
+      coordinates[static_cast<std::size_t>(t)] = view.coordinates(first + t);
+    }
+    Status status = pool_keys(g, dense_view(norm_weight.data(), DType::kF32, {g.index_dim()}),
+                              dense_view(std::as_const(raw).data(), g.index_dtype(), {r, g.index_dim()}), first, coordinates.data(),
+                              dense_view(pooled.data(), g.index_dtype(), {1, g.index_dim()}));
+    if (!status.ok()) return status;
+    for (std::int64_t i = 0; i < g.index_dim(); ++i) {
+      const std::byte* stored = view.pooled.group(group) + i * PooledKeys::kPanelGroups * element;
+      if (std::memcmp(stored, pooled.data() + i * element, static_cast<std::size_t>(element)) == 0) continue;
+      return cache_file::corrupt("pooled_pages",
+                                 fmt::format("group {} of layer {} in row {} of sequences is not the pooled key of its raw keys", group, layer, row),
+                                 {row, group});
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<CacheFileInfo> read_cache_file(const std::string& path) {
+  return guarded([&]() -> Result<CacheFileInfo> {
+    auto file = CacheFile::open(path);
+    if (!file.ok()) return file.status();
+    CacheFileInfo info{file->geometry, file->options, {}};
+    info.token_pages = std::ssize(file->token_page_hashes);
+    info.pooled_pages = std::ssize(file->pooled_page_hashes);
+    info.token_page_bytes = file->layout.token_page_bytes;
+    info.pooled_page_bytes = file->layout.pooled_page_bytes;
+    info.file_bytes = file->file.size();
+    info.mappable = file->mappable();
+    for (const CacheFile::Sequence& sequence : file->sequences) info.sequences.push_back({sequence.id, sequence.run});
+    return info;
+  });
+}
+
+// A cache that takes nothing but this file is what judges it.
+Status verify_cache_file(const std::string& path) {
+  return guarded([&]() -> Status {
+    auto info = read_cache_file(path);
+    if (!info.ok()) return info.status();
+    if (info->token_pages == 0) return {};
+    CacheOptions options = info->options;
+    if (!info->mappable) options.capacity_tokens = info->token_pages * options.page_tokens;
+    auto cache = Cache::create(info->geometry, options);
+    if (!cache.ok()) return cache.status();
+    const auto restored = (*cache)->restore(path, info->mappable ? RestoreMode::kMapVerified : RestoreMode::kCopy);
+    if (!restored.ok()) return restored.status();
+    for (std::size_t i = 0; i < restored->size(); ++i) {
+      const auto snapshot = (*cache)->snapshot((*restored)[i].id);
+      if (!snapshot.ok()) return snapshot.status();
+      for (std::int64_t l = 0; l < snapshot->layers(); ++l) {
+        const auto& weight = options.layers[static_cast<std::size_t>(l)].index_norm_weight;
+        Status status = check_pooled(snapshot->layer(l), weight, static_cast<std::int64_t>(i), l);
+        if (Status cut = snapshot->check(); !cut.ok()) return cut;
+        if (!status.ok()) return status;
+      }
+    }
+    return {};
+  });
+}
+
+}  // namespace seriatim

@@ -1,0 +1,174 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "cache/file_format.hpp"
+#include "cache/impl.hpp"
+#include "cache/page_check.hpp"
+#include "cache/read_file.hpp"
+#include "seriatim/cache_file.hpp"
+
+namespace seriatim {
+namespace {
+
+using namespace cache_file;
+
+Status differs(std::string_view name, std::string_view what) {
+  return Status::error(Code::kInvalidArgument, name, fmt::format("{}: the file was saved with another: {}", name, what));
+}
+
+bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+// Whether a state of the file means the same here.
+Status check_same(const Store& store, const CacheFile& file) {
+  const Metadata ours = describe(store.geometry, store.layout.page_tokens);
+  for (const auto& [key, value] : describe(file.geometry, file.layout.page_tokens)) {
+    const std::string& here = ours.find(key)->second;
+    if (value != here) return differs(key, fmt::format("{} in the file, {} here", value, here));
+  }
+  const auto inv_freq = [](const Geometry& g) { return std::vector<float>(g.inv_freq().begin(), g.inv_freq().end()); };
+  if (!same_bits(inv_freq(store.geometry), inv_freq(file.geometry))) return differs("inv_freq", "not the same bits");
+  if (!std::ranges::equal(store.geometry.rope_axes(), file.geometry.rope_axes())) return differs("rope_axes", "not the same axes");
+  if (file.options.layers.size() != store.layout.layers.size()) {
+    return differs("layers", fmt::format("{} in the file, {} here", file.options.layers.size(), store.layout.layers.size()));
+  }
+  for (std::size_t l = 0; l < file.options.layers.size(); ++l) {
+    const bool indexed = store.layout.layers[l].pooled != kAbsent;
+    if (file.options.layers[l].indexed != indexed) return differs("layers", fmt::format("layer {} has an index in only one of them", l));
+    if (!same_bits(file.options.layers[l].index_norm_weight, store.norm_weights[l])) {
+      return differs("index_norm_weight", fmt::format("layer {} has not the same bits", l));
+    }
+  }
+  return {};
+}
+
+// The pages of one kind, in the file's order, before anybody sees them.
+struct PageSource {
+  Section section;
+  std::int64_t at;
+  std::span<const std::uint64_t> hashes;
+  std::span<const Layout::Block> blocks;
+  std::int64_t page_bytes;
+  std::int64_t page_slots;
+  PagePool& pool;
+};
+
+Result<std::vector<Ref<Page>>> copy_pages(const CacheFile& file, const PageSource& source) {
+  std::vector<Ref<Page>> pages;
+  pages.reserve(source.hashes.size());
+  for (std::size_t i = 0; i < source.hashes.size(); ++i) {
+    auto page = source.pool.acquire();
+    if (!page.ok()) return page.status();
+    const std::span<std::byte> into((*page)->data, static_cast<std::size_t>(source.page_bytes));
+    Status status = read_page(file.file, kSections[source.section].name, source.at, static_cast<std::int64_t>(i), source.blocks,
+                              source.hashes[i], into);
+    if (!status.ok()) return status;
+    pages.push_back(std::move(*page));
+  }
+  return pages;
+}
+
+Result<std::vector<Ref<Page>>> map_pages(const Ref<Mapping>& mapping, std::int64_t mapped_at, bool verify, const PageSource& source) {
+  std::vector<Ref<Page>> pages;
+  pages.reserve(source.hashes.size());
+  for (std::size_t i = 0; i < source.hashes.size(); ++i) {
+    const auto number = static_cast<std::int64_t>(i);
+    const std::byte* data = mapping->data() + (source.at - mapped_at) + number * source.page_bytes;
+    if (verify) {
+      const std::span<const std::byte> page(data, static_cast<std::size_t>(source.page_bytes));
+      Status status = check_page(kSections[source.section].name, number, source.blocks, source.hashes[i], page);
+      if (mapping->damaged().load()) return damaged_error();
+      if (!status.ok()) return status;
+    }
+    pages.push_back(source.pool.wrap(mapping, data));
+  }
+  return pages;
+}
+
+// A sequence's table. A page's mark becomes the largest count of slots that any sequence uses of it.
+Ref<const Table> make_table(Ledger& ledger, const std::vector<Ref<Page>>& pages, std::span<const std::int64_t> numbers,
+                            std::int64_t used_slots, std::int64_t page_slots) {
+  if (numbers.empty()) return {};
+  const auto length = static_cast<std::int64_t>(numbers.size());
+  Ref<Table> table = Table::make(ledger, nullptr, 0, 0, length);
+  for (std::int64_t i = 0; i < length; ++i) {
+    const Ref<Page>& page = pages[static_cast<std::size_t>(numbers[static_cast<std::size_t>(i)])];
+    page->mark = std::max(page->mark, std::min(page_slots, used_slots - i * page_slots));
+    table->push(page);
+  }
+  return table;
+}
+
+struct LoadedPages {
+  std::vector<Ref<Page>> tokens;
+  std::vector<Ref<Page>> pooled;
+  Ref<Mapping> mapping;
+};
+
+Result<LoadedPages> load_pages(Store& store, const CacheFile& file, RestoreMode mode) {
+  const PageSource tokens{kTokenPages, file.token_pages_at, file.token_page_hashes, store.layout.token_blocks,
+                          store.layout.token_page_bytes, store.layout.page_tokens, store.token_pages};
+  const PageSource pooled{kPooledPages, file.pooled_pages_at, file.pooled_page_hashes, store.layout.pooled_blocks,
+                          store.layout.pooled_page_bytes, store.layout.page_groups, store.pooled_pages};
+  LoadedPages loaded;
+  if (mode != RestoreMode::kCopy && !file.mappable()) {
+    return Status::error(Code::kUnsupported, "token_pages", "token_pages: not at a multiple of 64 bytes; restore by copying");
+  }
+  const bool map = mode != RestoreMode::kCopy && !file.token_page_hashes.empty();
+  const std::int64_t begin = std::min(tokens.at, pooled.at);
+  if (map) {
+    const auto end_of = [](const PageSource& s) { return s.at + static_cast<std::int64_t>(s.hashes.size()) * s.page_bytes; };
+    auto mapping = Mapping::map(file.file.descriptor(), begin, std::max(end_of(tokens), end_of(pooled)) - begin, store.mapped_bytes);
+    if (!mapping.ok()) return mapping.status();
+    loaded.mapping = std::move(*mapping);
+  }
+  for (const auto& [source, pages] : {std::pair{&tokens, &loaded.tokens}, std::pair{&pooled, &loaded.pooled}}) {
+    auto read = map ? map_pages(loaded.mapping, begin, mode == RestoreMode::kMapVerified, *source) : copy_pages(file, *source);
+    if (!read.ok()) return read.status();
+    *pages = std::move(*read);
+  }
+  return loaded;
+}
+
+Ref<const SequenceState> make_state(const Ref<Store>& store, const LoadedPages& pages, const CacheFile::Sequence& sequence) {
+  const Layout& layout = store->layout;
+  const std::int64_t groups = layout.pooled_page_bytes == 0 ? 0 : store->geometry.groups(sequence.run.tokens);
+  Span tokens{make_table(store->bookkeeping_bytes, pages.tokens, sequence.token_pages, sequence.first_slot + sequence.run.tokens, layout.page_tokens),
+              sequence.first_slot};
+  Span pooled{make_table(store->bookkeeping_bytes, pages.pooled, sequence.pooled_pages, sequence.first_group_slot + groups, layout.page_groups),
+              sequence.first_group_slot};
+  return SequenceState::make(store, sequence.run, std::move(tokens), std::move(pooled),
+                             sequence.run.tokens == 0 ? Ref<Mapping>() : pages.mapping);
+}
+
+}  // namespace
+
+Result<std::vector<RestoredSequence>> Cache::restore(const std::string& path, RestoreMode mode) {
+  return guarded([&]() -> Result<std::vector<RestoredSequence>> {
+    auto file = CacheFile::open(path);
+    if (!file.ok()) return file.status();
+    if (Status s = check_same(*impl_->store, *file); !s.ok()) return s;
+    auto pages = load_pages(*impl_->store, *file, mode);
+    if (!pages.ok()) return pages.status();
+    std::vector<Ref<const SequenceState>> states;
+    std::vector<RestoredSequence> restored;
+    for (const CacheFile::Sequence& sequence : file->sequences) {
+      states.push_back(make_state(impl_->store, *pages, sequence));
+      restored.push_back({sequence.id, 0});
+    }
+    const std::lock_guard writing(impl_->writing);
+    const std::lock_guard publishing(impl_->publishing);
+    impl_->sequences.reserve(impl_->sequences.size() + states.size());
+    for (std::size_t i = 0; i < states.size(); ++i) {
+      restored[i].id = impl_->next_id++;
+      impl_->sequences.push_back({restored[i].id, std::move(states[i])});
+    }
+    return restored;
+  });
+}
+
+}  // namespace seriatim

@@ -1,0 +1,25 @@
+// Saving, with the system calls replaceable so that a test can make any one of them fail.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "cache/state.hpp"
+#include "file/atomic_file.hpp"
+
+namespace seriatim {
+
+struct SavedSequence {
+  SequenceId id = 0;
+  Ref<const SequenceState> state;
+};
+
+// Throws bad_alloc.
+Status save_states(const Store& store, std::span<const SavedSequence> sequences, const std::string& path,
+                   file::FileCalls& calls = file::system_file_calls());
+
+// Removes temporary files beside `path` that belong to processes which have ended. Never fails; what cannot be removed
+// stays.
+void remove_leftovers(const std::string& path) noexcept;
+
+}  // namespace seriatim

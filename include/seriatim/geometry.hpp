@@ -73,8 +73,9 @@ class Geometry {
 
   // Admits `options`, or says which number is at fault and why.
   // Errors  InvalidArgument: zero, negative or too large sizes; B not a multiple of r; query heads not a multiple of kv
-  //         heads; rotary dims odd or above index_dim; inv_freq or rope_axes of another length, not finite or above 1;
-  //         pooling `none` with r != 1; aliased values wider than keys; a scale or eps that is not finite and positive.
+  //         heads; rotary dims odd or above index_dim; theta outside 1..2^128; inv_freq or rope_axes of another length or
+  //         outside 0..1 or 0..2; pooling `none` with r != 1; aliased values wider than keys; a dtype, pooling or place of
+  //         the scale that is none; a scale or eps that is not finite and positive.
   //         Overflow: a token or row whose bytes do not fit 64 bits.
   static Result<Geometry> admit(GeometryOptions options);
 

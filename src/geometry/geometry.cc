@@ -43,6 +43,10 @@ Status check_relations(const GeometryOptions& o) {
   if (o.values_alias_keys && o.value_dim > o.head_dim) {
     return invalid("value_dim", fmt::format("{} aliases keys of only {} dims", o.value_dim, o.head_dim));
   }
+  if (o.pooling > Pooling::kNone) return invalid("pooling", fmt::format("{} is no pooling", static_cast<int>(o.pooling)));
+  if (o.scale_at > ScaleAt::kNowhere) {
+    return invalid("scale_at", fmt::format("{} is no place of the scale", static_cast<int>(o.scale_at)));
+  }
   if (o.pooling == Pooling::kNone && o.group_tokens != 1) {
     return invalid("group_tokens", fmt::format("{} with pooling none, which takes finished keys of single tokens", o.group_tokens));
   }
@@ -68,8 +72,9 @@ Status check_rotation(const GeometryOptions& o) {
       return invalid("inv_freq", fmt::format("entry {} is {}, not in 0..1", i, o.inv_freq[i]), static_cast<std::int64_t>(i));
     }
   }
-  if (o.inv_freq.empty() && rotary > 0 && !(std::isfinite(o.rope_theta) && o.rope_theta >= 1.0)) {
-    return invalid("rope_theta", fmt::format("{} is not a finite number of at least 1", o.rope_theta));
+  // Past f32 there are no inverse frequencies; below 1 they would pass 1.
+  if (o.inv_freq.empty() && rotary > 0 && !(o.rope_theta >= 1.0 && o.rope_theta < 0x1p+128)) {
+    return invalid("rope_theta", fmt::format("{} is not a number from 1 to below 2^128", o.rope_theta));
   }
   if (!o.rope_axes.empty() && o.rope_axes.size() != pairs) {
     return invalid("rope_axes", fmt::format("{} entries for {} pairs", o.rope_axes.size(), pairs));

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "row/emit_row.hpp"
+
 namespace seriatim {
 namespace {
 
@@ -45,14 +47,7 @@ Result<std::int64_t> expand_row(const Geometry& geometry, VisibleRun run, std::s
     return invalid("row", fmt::format("{} entries where {} are needed", row.size(), geometry.row_capacity()), {query, -1});
   }
   if (Status s = admit_groups(geometry, run, groups, query); !s.ok()) return s;
-  std::size_t count = 0;
-  const auto emit = [&](std::int64_t offset, std::int64_t tokens) {
-    for (std::int64_t t = 0; t < tokens; ++t) row[count++] = static_cast<std::int32_t>(run.anchor + offset + t);
-  };
-  for (const std::int32_t group : groups) emit(group * geometry.group_tokens(), geometry.group_tokens());
-  emit(geometry.groups(run.tokens) * geometry.group_tokens(), geometry.tail_tokens(run.tokens));
-  std::fill(row.begin() + static_cast<std::ptrdiff_t>(count), row.end(), kRowPadding);
-  return static_cast<std::int64_t>(count);
+  return emit_row(geometry, run, groups, row);
 }
 
 std::int64_t plan_row_scratch_entries(const Geometry& geometry, std::int64_t visible_tokens) {

@@ -1,0 +1,43 @@
+// Scratch of plan(): how many queries share one pass over the panels, and what that takes.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/aligned_buffer.hpp"
+#include "seriatim/geometry.hpp"
+
+namespace seriatim {
+
+// Entries of one worker's scratch.
+struct PlanShape {
+  std::int64_t block_queries = 1;  // that share a pass
+  std::int64_t score_stride = 0;   // from one query's scores to the next's
+  std::int64_t score_floats = 0;   // [block_queries][score_stride]
+  std::int64_t query_floats = 0;   // [block_queries][index_heads][index_dim]
+  std::int64_t weight_floats = 0;  // [block_queries][index_heads]
+  std::int64_t edge_bytes = 0;     // one panel
+  std::int64_t planned_ints = 0;   // plan_row_scratch_entries
+
+  std::int64_t bytes() const { return (score_floats + query_floats + weight_floats + planned_ints) * 4 + edge_bytes; }
+};
+
+// As many queries as keep the scores and the queries of a block small, one at least: so the scratch grows with the
+// visible tokens once they alone pass that, and never with the number of queries. The sizes of one worker fit 64 bits.
+// Takes   max_visible_tokens admitted by check_run
+PlanShape plan_shape(const Geometry& geometry, std::int64_t max_visible_tokens);
+
+struct PlanScratch {
+  PlanScratch() = default;
+  explicit PlanScratch(const PlanShape& shape);  // throws std::bad_alloc
+  bool holds(const PlanShape& shape) const;
+
+  AlignedBuffer<float> scores;
+  AlignedBuffer<float> queries;
+  AlignedBuffer<float> head_weights;
+  AlignedBuffer<std::byte> edge;
+  AlignedBuffer<std::int32_t> planned;
+  float largest = 0.0f;  // magnitude of the keys that this worker looked at
+};
+
+}  // namespace seriatim

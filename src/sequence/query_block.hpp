@@ -1,0 +1,56 @@
+// A block of queries that share one pass over the panels.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "score/score_kernels.hpp"
+#include "seriatim/sequence.hpp"
+#include "sequence/plan_scratch.hpp"
+
+namespace seriatim {
+
+// Queries first .. first + count - 1 of a call. All of them are scored against what the furthest one sees; each looks at
+// its own part.
+class QueryBlock {
+ public:
+  // Takes   groups: of the furthest query, 0 where none needs scores; scratch: of who packs, for the scores too
+  QueryBlock(const LayerView& layer, const IndexQueries& queries, const ScoreKernels& kernels, const PlanShape& shape,
+             std::int64_t first, std::int64_t count, std::int64_t groups, PlanScratch& scratch);
+  QueryBlock(const QueryBlock&) = delete;
+  QueryBlock& operator=(const QueryBlock&) = delete;
+
+  std::int64_t first() const { return first_; }
+  std::int64_t count() const { return count_; }
+  std::int64_t groups() const { return pooled_.groups; }
+  std::int64_t panels() const { return panels_.count(); }
+  // Multiplications and additions of one panel.
+  std::int64_t panel_flops() const { return 2 * Panels::kLanes * count_ * geometry_.index_heads() * geometry_.index_dim(); }
+
+  // Comes before all that follows.
+  void pack() const;
+  // True if no partial sum of any score can leave the range of f32, the keys being `largest` in magnitude at most: then
+  // no NaN can arise. False also where a query is NaN.
+  bool cannot_overflow(float largest) const;
+  // Any panels at once, each with an edge of its own.
+  void score(std::int64_t first_panel, std::int64_t panels, std::byte* edge) const;
+  void score_all() const { score(0, panels(), scratch_.edge.data()); }
+
+  // Of the block's `index`th query, which sees `groups`.
+  std::span<const float> scores(std::int64_t index, std::int64_t groups) const;
+  bool has_nan(std::span<const float> scores) const;
+
+ private:
+  const Geometry& geometry_;
+  const ScoreKernels& kernels_;
+  const std::int64_t first_;
+  const std::int64_t count_;
+  const ConstTensor queries_;
+  const ConstTensor head_weights_;
+  const PooledKeys pooled_;
+  const Panels panels_;
+  const std::int64_t stride_;
+  PlanScratch& scratch_;
+};
+
+}  // namespace seriatim

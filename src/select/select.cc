@@ -6,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "select/select_kernels.hpp"
 #include "select/select_ref.hpp"
 
 namespace seriatim {
@@ -13,12 +14,31 @@ namespace {
 
 std::string at_row(std::int64_t row) { return row < 0 ? std::string() : fmt::format(" of row {}", row); }
 
+Selected select_by_ref(const SelectTask& task) {
+  std::size_t candidates = 0;
+  for (std::size_t g = 0; g < task.scores.size(); ++g) {
+    if (!std::isnan(task.scores[g])) {
+      task.scratch[candidates++] = static_cast<std::int32_t>(g);
+    } else if (task.nan == NanPolicy::kRefuse) {
+      return {0, static_cast<std::int64_t>(g)};
+    }
+  }
+  const std::int64_t count = select_ref(task.scores, task.keep, task.scratch.first(candidates));
+  std::copy_n(task.scratch.begin(), count, task.chosen.begin());
+  return {count, -1};
+}
+
 }  // namespace
+
+const SelectKernels& select_reference() {
+  static constexpr SelectKernels kTable{"reference", select_by_ref};
+  return kTable;
+}
 
 std::int64_t select_scratch_entries(std::int64_t groups) { return groups; }
 
-Result<std::int64_t> select_groups(std::span<const float> scores, std::int64_t keep, NanPolicy nan,
-                                   std::span<std::int32_t> scratch, std::span<std::int32_t> chosen, std::int64_t row) {
+Result<std::int64_t> select_with(Kernels kernels, std::span<const float> scores, std::int64_t keep, NanPolicy nan,
+                                 std::span<std::int32_t> scratch, std::span<std::int32_t> chosen, std::int64_t row) {
   const auto invalid = [row](std::string_view argument, std::string_view what) {
     return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, what), {row, -1});
   };
@@ -31,17 +51,17 @@ Result<std::int64_t> select_groups(std::span<const float> scores, std::int64_t k
   if (static_cast<std::int64_t>(scratch.size()) < select_scratch_entries(groups)) {
     return invalid("scratch", fmt::format("{} entries where {} are needed", scratch.size(), select_scratch_entries(groups)));
   }
-  std::size_t candidates = 0;
-  for (std::int64_t g = 0; g < groups; ++g) {
-    if (!std::isnan(scores[static_cast<std::size_t>(g)])) {
-      scratch[candidates++] = static_cast<std::int32_t>(g);
-    } else if (nan == NanPolicy::kRefuse) {
-      return Status::error(Code::kNotANumber, "scores", fmt::format("scores: group {}{} is NaN", g, at_row(row)), {row, g});
-    }
+  const auto used = scratch.first(static_cast<std::size_t>(select_scratch_entries(groups)));
+  const Selected selected = select_kernels(kernels).select({scores, keep, nan, used, chosen});
+  if (selected.nan_group >= 0) {
+    return Status::error(Code::kNotANumber, "scores", fmt::format("scores: group {}{} is NaN", selected.nan_group, at_row(row)), {row, selected.nan_group});
   }
-  const std::int64_t count = select_ref(scores, keep, scratch.first(candidates));
-  std::copy_n(scratch.begin(), count, chosen.begin());
-  return count;
+  return selected.count;
+}
+
+Result<std::int64_t> select_groups(std::span<const float> scores, std::int64_t keep, NanPolicy nan,
+                                   std::span<std::int32_t> scratch, std::span<std::int32_t> chosen, std::int64_t row) {
+  return select_with(default_kernels(), scores, keep, nan, scratch, chosen, row);
 }
 
 }  // namespace seriatim

@@ -50,18 +50,19 @@ std::int64_t panel_bytes(const Geometry& geometry, std::int64_t groups);
 //         first_position: logical position of the first token
 //         coordinates: [T] or null for text; required when the geometry names rope_axes, ignored otherwise
 // Gives   pooled [floor(T / r), index_dim] in index_dtype
-// Errors  InvalidArgument: shapes, strides or dtypes. NotFinite: a raw key or weight that is not finite; row = token,
-//         index = dim. Nothing is written on error.
-// Memory  none. Threads  any number at once on different outputs. Source  contract section 3, steps 1 to 3.
+// Errors  InvalidArgument: shapes, strides, dtypes, positions or coordinates. NotFinite: a raw key or weight that is not
+//         finite; row = token (or dim of the weight), index = dim. OutOfMemory. Nothing is written on error.
+// Memory  one vector of index_dim floats, freed at the end. Threads  any number at once on different outputs.
+// Source  contract section 3, steps 1 to 3.
 Status pool_keys(const Geometry& geometry, ConstTensor norm_weight, ConstTensor raw, std::int64_t first_position,
                  const Coordinates* coordinates, Tensor pooled);
 
 // Puts finished pooled keys [G, index_dim] into panels at `panels` (panel_bytes(geometry, G) of them, 64-byte aligned).
 // Lanes past the last group are zeroed.
-// Errors  InvalidArgument: shape, strides or dtype.
+// Errors  InvalidArgument: shape, strides or dtype; no panels. Nothing is written on error.
 Status pack_pooled_keys(const Geometry& geometry, ConstTensor pooled, std::byte* panels);
 
-// Norm and rotation (steps 2 and 3) for index queries that arrive raw.
+// Norm and rotation (steps 2 and 3) for index queries that arrive raw. Pooling `none` has neither: a copy.
 // Takes   raw [Q, index_heads, index_dim] in index_dtype, norm_weight as above, positions [Q] logical, coordinates [Q]
 // Gives   prepared, as raw. Errors as pool_keys; row = query, index = position within the query's heads x dims.
 Status prepare_index_queries(const Geometry& geometry, ConstTensor norm_weight, ConstTensor raw,

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <cstdint>
 #include <cstring>
 #include <new>
 #include <vector>
@@ -19,8 +20,8 @@ constexpr std::int64_t kPanel = PooledKeys::kPanelGroups;
 Status admit_norm_weight(const Geometry& geometry, const ConstTensor& weight) {
   if (geometry.pooling() == Pooling::kNone) return {};
   if (Status s = admit_view("index_norm_weight", weight, DType::kF32, {geometry.index_dim()}); !s.ok()) return s;
-  if (weight.stride_bytes[0] != dtype_bytes(DType::kF32)) {
-    return Status::error(Code::kInvalidArgument, "index_norm_weight", "index_norm_weight: not contiguous");
+  if (weight.stride_bytes[0] != dtype_bytes(DType::kF32) || reinterpret_cast<std::uintptr_t>(weight.data) % alignof(float) != 0) {
+    return Status::error(Code::kInvalidArgument, "index_norm_weight", "index_norm_weight: not contiguous or not aligned");
   }
   return admit_finite("index_norm_weight", weight);
 }
@@ -29,10 +30,9 @@ std::span<const float> as_floats(const ConstTensor& weight) {
   return {reinterpret_cast<const float*>(weight.data), static_cast<std::size_t>(weight.shape[0])};
 }
 
-// The coordinates at which a vector is rotated.
+// The coordinates at which a vector of an admitted position is rotated.
 Result<Coordinates> coordinates_at(const Geometry& geometry, std::int64_t position, const Coordinates* given,
                                    std::int64_t row) {
-  if (Status s = geometry.check_run({position, 1}, row); !s.ok()) return s;
   if (geometry.rope_axes().empty() || geometry.pooling() == Pooling::kNone) {
     const auto p = static_cast<std::int32_t>(position);
     return Coordinates{p, p, p};
@@ -73,7 +73,10 @@ Status pool_keys(const Geometry& geometry, ConstTensor norm_weight, ConstTensor 
   if (Status s = admit_view("index_keys", raw, geometry.index_dtype(), {-1, dim}); !s.ok()) return s;
   const std::int64_t groups = raw.shape[0] / tokens;
   if (Status s = admit_view("pooled", pooled, geometry.index_dtype(), {groups, dim}); !s.ok()) return s;
-  if (Status s = geometry.check_run({first_position, raw.shape[0]}); !s.ok()) return s;
+  if (first_position < 0 || first_position > Geometry::kPositions - raw.shape[0]) {
+    return Status::error(Code::kInvalidArgument, "first_position",
+                         fmt::format("first_position: {} tokens from {} are not in 0..{}", raw.shape[0], first_position, Geometry::kPositions - 1));
+  }
   if (Status s = admit_finite("index_keys", raw); !s.ok()) return s;
   for (std::int64_t g = 0; g < groups; ++g) {
     const Coordinates* given = coordinates == nullptr ? nullptr : coordinates + g * tokens;
@@ -98,6 +101,8 @@ Status pack_pooled_keys(const Geometry& geometry, ConstTensor pooled, std::byte*
   if (Status s = admit_view("pooled", pooled, geometry.index_dtype(), {-1, dim}); !s.ok()) return s;
   const std::int64_t groups = pooled.shape[0];
   const std::int64_t element_bytes = dtype_bytes(pooled.dtype);
+  if (groups == 0) return {};
+  if (panels == nullptr) return Status::error(Code::kInvalidArgument, "panels", "panels: no data");
   std::memset(panels, 0, static_cast<std::size_t>(panel_bytes(geometry, groups)));
   for (std::int64_t g = 0; g < groups; ++g) {
     std::byte* lane = panels + (g / kPanel * (kPanel * dim) + g % kPanel) * element_bytes;
@@ -121,6 +126,10 @@ Status prepare_index_queries(const Geometry& geometry, ConstTensor norm_weight, 
   }
   if (Status s = admit_finite("index_queries", raw); !s.ok()) return s;
   for (std::int64_t q = 0; q < queries; ++q) {
+    if (positions[q] < 0 || positions[q] >= Geometry::kPositions) {
+      return Status::error(Code::kInvalidArgument, "positions",
+                           fmt::format("positions: {} of row {} is not in 0..{}", positions[q], q, Geometry::kPositions - 1), {q, -1});
+    }
     if (auto at = coordinates_at(geometry, positions[q], coordinates == nullptr ? nullptr : coordinates + q, q); !at.ok()) {
       return at.status();
     }

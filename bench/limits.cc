@@ -1,0 +1,152 @@
+#include "bench/limits.hpp"
+
+#include <algorithm>
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "bench/limits.cc"
+#include <hwy/foreach_target.h>
+// foreach_target comes first: it includes this file once per instruction set.
+#include <hwy/highway.h>
+
+HWY_BEFORE_NAMESPACE();
+namespace seriatim::bench::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+// 16 chains hide the latency of two units.
+float fma_stretch(std::int64_t steps, float x) {
+  const hn::ScalableTag<float> d;
+  const auto a = hn::Set(d, x);
+  const auto b = hn::Set(d, 0.5f);
+  hn::Vec<decltype(d)> c0 = a, c1 = a, c2 = a, c3 = a, c4 = a, c5 = a, c6 = a, c7 = a;
+  hn::Vec<decltype(d)> c8 = a, c9 = a, c10 = a, c11 = a, c12 = a, c13 = a, c14 = a, c15 = a;
+  for (std::int64_t i = 0; i < steps; ++i) {
+    c0 = hn::MulAdd(c0, a, b), c1 = hn::MulAdd(c1, a, b), c2 = hn::MulAdd(c2, a, b), c3 = hn::MulAdd(c3, a, b);
+    c4 = hn::MulAdd(c4, a, b), c5 = hn::MulAdd(c5, a, b), c6 = hn::MulAdd(c6, a, b), c7 = hn::MulAdd(c7, a, b);
+    c8 = hn::MulAdd(c8, a, b), c9 = hn::MulAdd(c9, a, b), c10 = hn::MulAdd(c10, a, b), c11 = hn::MulAdd(c11, a, b);
+    c12 = hn::MulAdd(c12, a, b), c13 = hn::MulAdd(c13, a, b), c14 = hn::MulAdd(c14, a, b), c15 = hn::MulAdd(c15, a, b);
+  }
+  const auto low = hn::Add(hn::Add(hn::Add(c0, c1), hn::Add(c2, c3)), hn::Add(hn::Add(c4, c5), hn::Add(c6, c7)));
+  const auto high = hn::Add(hn::Add(hn::Add(c8, c9), hn::Add(c10, c11)), hn::Add(hn::Add(c12, c13), hn::Add(c14, c15)));
+  return hn::GetLane(hn::Add(low, high));
+}
+
+std::int64_t fma_lanes() { return static_cast<std::int64_t>(16 * hn::Lanes(hn::ScalableTag<float>())); }
+
+std::uint64_t read_bytes(const std::byte* bytes, std::int64_t count) {
+  const hn::ScalableTag<std::uint64_t> d;
+  const auto step = static_cast<std::int64_t>(8 * hn::Lanes(d));
+  const auto at = [&](std::int64_t i) { return hn::LoadU(d, reinterpret_cast<const std::uint64_t*>(bytes + i)); };
+  auto a = hn::Zero(d), b = a, e = a, f = a;
+  for (std::int64_t i = 0; i + 4 * step <= count; i += 4 * step) {
+    a = hn::Or(a, at(i)), b = hn::Or(b, at(i + step)), e = hn::Or(e, at(i + 2 * step)), f = hn::Or(f, at(i + 3 * step));
+  }
+  return hn::GetLane(hn::Or(hn::Or(a, b), hn::Or(e, f)));
+}
+
+float largest(const float* values, std::int64_t count) {
+  const hn::ScalableTag<float> d;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  auto a = hn::Set(d, values[0]), b = a, e = a, f = a;
+  std::int64_t i = 0;
+  for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    a = hn::Max(a, hn::LoadU(d, values + i)), b = hn::Max(b, hn::LoadU(d, values + i + lanes));
+    e = hn::Max(e, hn::LoadU(d, values + i + 2 * lanes)), f = hn::Max(f, hn::LoadU(d, values + i + 3 * lanes));
+  }
+  float best = hn::GetLane(hn::MaxOfLanes(d, hn::Max(hn::Max(a, b), hn::Max(e, f))));
+  for (; i < count; ++i) best = std::max(best, values[i]);
+  return best;
+}
+
+}  // namespace seriatim::bench::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "base/kernel_dispatch.hpp"
+
+namespace seriatim::bench {
+namespace {
+
+HWY_EXPORT(fma_stretch);
+HWY_EXPORT(fma_lanes);
+HWY_EXPORT(read_bytes);
+HWY_EXPORT(largest);
+
+constexpr std::int64_t kSteps = 20000;
+
+template <typename Function>
+class Each final : public Task {
+ public:
+  explicit Each(Function function) : function_(function) {}
+  void run(std::int64_t unit, int) override { function_(unit); }
+
+ private:
+  Function function_;
+};
+
+template <typename Function>
+void on_every_worker(Executor& executor, Function function) {
+  Each<Function> task(function);
+  executor.run(executor.concurrency(), task);
+}
+
+// The reference has no vectors of its own; it is held against the fastest set's limits.
+std::int64_t target_of(Kernels kernels) {
+  return kernels.is_reference() ? Kernels::fastest().target() : kernels.target();
+}
+
+double rate(const Contestant& contestant, double amount, const Effort& effort) {
+  return amount / interleave({contestant}, effort)[0].low_ns;
+}
+
+}  // namespace
+
+Contestant FmaPeak::contestant() const {
+  auto run = [target = target_of(kernels_), &executor = executor_] {
+    on_every_worker(executor, [target](std::int64_t unit) {
+      const float result = SERIATIM_DISPATCH(fma_stretch, target)(kSteps, 0.25f + static_cast<float>(unit));
+      consume(&result);
+    });
+  };
+  return {"fma peak", run, {}};
+}
+
+double FmaPeak::fmas() const {
+  return static_cast<double>(kSteps * SERIATIM_DISPATCH(fma_lanes, target_of(kernels_))() * executor_.concurrency());
+}
+
+ReadPass::ReadPass(Kernels kernels, Executor& executor, std::int64_t bytes)
+    : kernels_(kernels), executor_(executor), memory_(static_cast<std::size_t>(bytes), std::byte{1}) {}
+
+Contestant ReadPass::contestant() const {
+  auto run = [this] {
+    const std::int64_t share = static_cast<std::int64_t>(memory_.size()) / executor_.concurrency();
+    on_every_worker(executor_, [this, share](std::int64_t unit) {
+      const std::uint64_t result = SERIATIM_DISPATCH(read_bytes, target_of(kernels_))(memory_.data() + unit * share, share);
+      consume(&result);
+    });
+  };
+  return {"read", run, {}};
+}
+
+float max_scan(Kernels kernels, const float* values, std::int64_t count) {
+  return SERIATIM_DISPATCH(largest, target_of(kernels))(values, count);
+}
+
+Limits measure_limits(Kernels kernels, Executor& executor, const Effort& effort) {
+  Limits limits;
+  limits.threads = executor.concurrency();
+  const FmaPeak peak(kernels, executor);
+  limits.fma_per_ns = rate(peak.contestant(), peak.fmas(), effort);
+  const auto bandwidth = [&](std::int64_t bytes) {
+    const ReadPass pass(kernels, executor, bytes * executor.concurrency());
+    return rate(pass.contestant(), pass.bytes(), effort);
+  };
+  limits.dram_bytes_per_ns = bandwidth(std::int64_t{256} << 20);
+  limits.l3_bytes_per_ns = bandwidth(std::int64_t{4} << 20);
+  limits.l2_bytes_per_ns = bandwidth(std::int64_t{256} << 10);
+  return limits;
+}
+
+}  // namespace seriatim::bench
+#endif  // HWY_ONCE

@@ -1,0 +1,132 @@
+// seriatim-bench: every measure of docs/performance.md in one process.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <fstream>
+
+#include "bench/bench.hpp"
+
+namespace seriatim::bench {
+namespace {
+
+constexpr std::size_t kCoolantBytes = std::size_t{96} << 20;  // above any cache of a machine this is run on
+
+std::string cpu_name() {
+  std::ifstream info("/proc/cpuinfo");
+  for (std::string line; std::getline(info, line);) {
+    if (line.starts_with("model name")) return line.substr(line.find(':') + 2);
+  }
+  return "unknown";
+}
+
+std::string today() {
+  const std::time_t now = std::time(nullptr);
+  char text[16];
+  std::strftime(text, sizeof text, "%Y-%m-%d", std::gmtime(&now));
+  return text;
+}
+
+}  // namespace
+
+void require(bool right, std::string_view what) {
+  if (right) return;
+  fmt::print(stderr, "seriatim-bench: {}: not the right answer; nothing is timed\n", what);
+  std::exit(1);
+}
+
+Bench::Bench(Kernels kernels, bool quick, std::string filter)
+    : kernels_(kernels), quick_(quick), filter_(std::move(filter)), two_(make_executor(2)), coolant_(kCoolantBytes) {
+  require(two_ != nullptr, "an executor of two threads");
+}
+
+void Bench::chill() {
+  std::memset(coolant_.data(), static_cast<int>(measures_.size() & 0x7f), coolant_.size());
+  consume(coolant_.data());
+}
+
+const Measure& Bench::add(std::string name, const Contestant& ours, const Work& work, int threads, std::vector<Contestant> peers, const Goal& goal) {
+  // The limits run in the same rounds as what is held against them.
+  const FmaPeak peak(kernels_, executor(threads));
+  const ReadPass pass(kernels_, executor(threads), work.cold_bytes > 0.0 ? std::int64_t{64} << 20 : 64 << 10);
+  std::vector<Contestant> contestants{ours, peak.contestant(), pass.contestant()};
+  contestants.insert(contestants.end(), peers.begin(), peers.end());
+  const auto timings = interleave(contestants, effort());
+
+  Measure m;
+  m.name = std::move(name);
+  m.ours = timings[0];
+  const double by_fma = work.fmas * timings[1].median_ns / peak.fmas();
+  const double by_bytes = work.cold_bytes * timings[2].median_ns / pass.bytes();
+  m.limit_ns = std::max(by_fma, by_bytes) + work.extra_ns;
+  m.limit = work.extra_ns > 0.0 ? "sum of the parts' limits" : by_bytes > by_fma ? "bytes / DRAM bandwidth" : "flops / fma peak";
+  double best_peer = 0.0;
+  for (std::size_t i = 3; i < timings.size(); ++i) {
+    m.peers.push_back({contestants[i].name, timings[i]});
+    const double slower = m.times_slower(i - 3);
+    best_peer = best_peer == 0.0 ? slower : std::min(best_peer, slower);
+  }
+  m.target = goal.words;
+  if (goal.to_limit > 0.0 || goal.best_peer > 0.0) {
+    m.met = (goal.to_limit == 0.0 || m.to_limit() <= goal.to_limit) && (goal.best_peer == 0.0 || best_peer >= goal.best_peer);
+  }
+  note(std::move(m));
+  return measures_.back();
+}
+
+void Bench::note(Measure measure) {
+  print_measure(measure);
+  measures_.push_back(std::move(measure));
+}
+
+namespace {
+
+void print_limits(const Limits& l) {
+  fmt::print("{} thread{}: fma peak {:.1f} GFLOP/s; read {:.1f} GB/s from DRAM, {:.1f} from 4 MiB a thread, {:.1f} from 256 KiB a thread\n",
+             l.threads, l.threads > 1 ? "s" : "", 2.0 * l.fma_per_ns, l.dram_bytes_per_ns, l.l3_bytes_per_ns, l.l2_bytes_per_ns);
+}
+
+int run_all(Kernels kernels, bool quick, const std::string& filter, const std::string& json) {
+  Bench bench(kernels, quick, filter);
+  Machine machine{cpu_name(), kernels.name(), SERIATIM_BUILD, today(), {}};
+  fmt::print("{}; kernels {}; {}; {}\n", machine.cpu, machine.kernels, machine.build, machine.date);
+  for (const int threads : {1, 2}) {
+    machine.limits.push_back(measure_limits(kernels, bench.executor(threads), {0.5, 100}));
+    print_limits(machine.limits.back());
+  }
+  print_heading();
+  for (auto part : {bench_select, bench_score, bench_attend, bench_decode, bench_prefill}) part(bench);
+  const auto missed = std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == false; });
+  const auto met = std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == true; });
+  fmt::print("{} targets met, {} not met\n", met, missed);
+  if (json.empty()) return 0;
+  std::ofstream file(json);
+  file << to_json(machine, bench.measures());
+  file.close();
+  if (!file) fmt::print(stderr, "seriatim-bench: cannot write {}\n", json);
+  return file ? 0 : 2;
+}
+
+}  // namespace
+}  // namespace seriatim::bench
+
+int main(int argc, char** argv) {
+  CLI::App app("What Seriatim takes, against the machine's limits and named peers. Every result is checked against the reference before it is timed.", "seriatim-bench");
+  bool quick = false;
+  std::string json, filter, kernels_name;
+  app.add_flag("--quick", quick, "Fewer rounds and sizes; ends within two minutes");
+  app.add_option("--json", json, "Write machine and measures here")->type_name("FILE");
+  app.add_option("--only", filter, "Only the part of this name: select, score, attend, decode or prefill")->type_name("PART");
+  app.add_option("--kernels", kernels_name, "Force an implementation (default: the fastest, or SERIATIM_KERNELS)")->type_name("NAME");
+  CLI11_PARSE(app, argc, argv);
+  const auto kernels = kernels_name.empty() ? seriatim::Kernels::chosen() : seriatim::Kernels::named(kernels_name);
+  if (!kernels.ok()) {
+    fmt::print(stderr, "seriatim-bench: {}\n", kernels.status().message());
+    return 2;
+  }
+  return seriatim::bench::run_all(*kernels, quick, filter, json);
+}

@@ -31,14 +31,35 @@ void* take(std::size_t size, std::align_val_t alignment) {
   throw std::bad_alloc();
 }
 
+template <typename... Alignment>
+void* take_or_null(std::size_t size, Alignment... alignment) noexcept {
+  try {
+    return take(size, alignment...);
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
 }  // namespace
 
 void* operator new(std::size_t size) { return take(size); }
 void* operator new[](std::size_t size) { return take(size); }
 void* operator new(std::size_t size, std::align_val_t alignment) { return take(size, alignment); }
 void* operator new[](std::size_t size, std::align_val_t alignment) { return take(size, alignment); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return take_or_null(size); }
+void* operator new[](std::size_t size, const std::nothrow_t&) noexcept { return take_or_null(size); }
+void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return take_or_null(size, alignment);
+}
+void* operator new[](std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+  return take_or_null(size, alignment);
+}
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete[](void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t, const std::nothrow_t&) noexcept { std::free(memory); }
+void operator delete[](void* memory, std::align_val_t, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete[](void* memory, std::size_t) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }

@@ -29,6 +29,10 @@ namespace seriatim {
 
 using SequenceId = std::int64_t;
 
+namespace file {
+class FileCalls;
+}
+
 // Where pages come from. Two sizes are asked for, both multiples of 64: token pages and pooled pages.
 // Threads  the cache may call from any thread that writes or drops the last snapshot, one call at a time per size.
 class PageAllocator {
@@ -265,6 +269,7 @@ class Cache {
 
  private:
   friend class Transaction;
+  friend Status save_cache(const Cache& cache, const std::string& path, file::FileCalls& calls);
   struct Impl;
   explicit Cache(std::shared_ptr<Impl> impl);
   std::shared_ptr<Impl> impl_;

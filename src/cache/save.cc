@@ -149,15 +149,18 @@ Status Cache::save(const std::string& path, std::span<const SequenceId> sequence
   });
 }
 
+Status save_cache(const Cache& cache, const std::string& path, file::FileCalls& calls) {
+  const Cache::Impl& impl = *cache.impl_;
+  std::vector<SavedSequence> saved;
+  {
+    const std::lock_guard publishing(impl.publishing);
+    for (const Cache::Impl::Entry& entry : impl.sequences) saved.push_back({entry.id, entry.state});
+  }
+  return save_states(*impl.store, saved, path, calls);
+}
+
 Status Cache::save(const std::string& path) const {
-  return guarded([&]() -> Status {
-    std::vector<SavedSequence> saved;
-    {
-      const std::lock_guard publishing(impl_->publishing);
-      for (const Impl::Entry& entry : impl_->sequences) saved.push_back({entry.id, entry.state});
-    }
-    return save_states(*impl_->store, saved, path);
-  });
+  return guarded([&] { return save_cache(*this, path, file::system_file_calls()); });
 }
 
 }  // namespace seriatim

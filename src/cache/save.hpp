@@ -18,6 +18,9 @@ struct SavedSequence {
 Status save_states(const Store& store, std::span<const SavedSequence> sequences, const std::string& path,
                    file::FileCalls& calls = file::system_file_calls());
 
+// Cache::save of all sequences. Throws bad_alloc.
+Status save_cache(const Cache& cache, const std::string& path, file::FileCalls& calls);
+
 // Removes temporary files beside `path` that belong to processes which have ended. Never fails; what cannot be removed
 // stays.
 void remove_leftovers(const std::string& path) noexcept;

@@ -1,9 +1,11 @@
 // Temporary files of saves that were killed: PATH.tmp-PROCESS-NUMBER, made by file::AtomicFile.
+#include <dirent.h>
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <charconv>
-#include <filesystem>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,10 +17,10 @@ namespace seriatim {
 namespace {
 
 // The process that made the temporary file `name` for `target`.
-std::optional<int> maker_of(std::string_view name, const std::string& target) {
-  const std::string prefix = target + ".tmp-";
-  if (!name.starts_with(prefix)) return std::nullopt;
-  name.remove_prefix(prefix.size());
+std::optional<int> maker_of(std::string_view name, std::string_view target) {
+  constexpr std::string_view kMark = ".tmp-";
+  if (!name.starts_with(target) || !name.substr(target.size()).starts_with(kMark)) return std::nullopt;
+  name.remove_prefix(target.size() + kMark.size());
   int process = 0;
   unsigned number = 0;
   const char* end = name.data() + name.size();
@@ -33,18 +35,18 @@ bool has_ended(int process) { return ::kill(process, 0) != 0 && errno == ESRCH; 
 
 }  // namespace
 
-void remove_leftovers(const std::string& path) noexcept {
-  try {
-    const std::filesystem::path target(path);
-    const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
-    std::error_code error;
-    for (std::filesystem::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
-      const auto process = maker_of(at->path().filename().string(), target.filename().string());
-      std::error_code ignored;
-      if (process && has_ended(*process)) std::filesystem::remove(at->path(), ignored);
-    }
-  } catch (const std::exception&) {  // no memory for names: the leftovers stay until the next save
+// The system's calls rather than std::filesystem, whose iterator ends the process when it gets no memory.
+void remove_leftovers(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const std::string_view target = std::string_view(path).substr(slash == std::string::npos ? 0 : slash + 1);
+  DIR* entries = ::opendir(folder.c_str());
+  if (entries == nullptr) return;
+  while (const dirent* entry = ::readdir(entries)) {
+    const auto process = maker_of(entry->d_name, target);
+    if (process && has_ended(*process)) ::unlinkat(::dirfd(entries), entry->d_name, 0);
   }
+  ::closedir(entries);
 }
 
 }  // namespace seriatim

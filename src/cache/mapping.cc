@@ -110,8 +110,10 @@ void free_slot(int i) noexcept {
 
 }  // namespace
 
-Result<Ref<Mapping>> Mapping::map(int fd, std::int64_t offset, std::int64_t bytes, Ledger& mapped_bytes) {
-  auto* mapping = new Mapping(mapped_bytes);
+Result<Ref<Mapping>> Mapping::map(int fd, std::int64_t offset, std::int64_t bytes, Ledger& mapped_bytes,
+                                  Ledger& bookkeeping_bytes) {
+  auto* mapping = new Mapping(mapped_bytes, bookkeeping_bytes);
+  bookkeeping_bytes += static_cast<std::int64_t>(sizeof(Mapping));
   Ref<Mapping> held(mapping);
   const std::int64_t before = offset % ::sysconf(_SC_PAGESIZE);
   const auto whole = static_cast<std::size_t>(before + bytes);
@@ -136,6 +138,7 @@ void dispose(Mapping* mapping) noexcept {
     ::munmap(mapping->begin_, mapping->bytes_);
     mapping->mapped_bytes_ -= static_cast<std::int64_t>(mapping->bytes_);
   }
+  mapping->bookkeeping_bytes_ -= static_cast<std::int64_t>(sizeof(Mapping));
   delete mapping;
 }
 

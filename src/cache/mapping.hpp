@@ -18,9 +18,11 @@ namespace seriatim {
 
 class Mapping : public Counted {
  public:
-  // Maps [offset, offset + bytes) of an open file; bytes is at least 1. `mapped_bytes` counts it while it lives.
+  // Maps [offset, offset + bytes) of an open file; bytes is at least 1. While it lives, `mapped_bytes` counts it and
+  // `bookkeeping_bytes` this object.
   // Errors  Io. OutOfMemory. Capacity: there are kMostMappings already.
-  static Result<Ref<Mapping>> map(int fd, std::int64_t offset, std::int64_t bytes, Ledger& mapped_bytes);
+  static Result<Ref<Mapping>> map(int fd, std::int64_t offset, std::int64_t bytes, Ledger& mapped_bytes,
+                                  Ledger& bookkeeping_bytes);
   static constexpr int kMostMappings = 256;
 
   const std::byte* data() const { return data_; }
@@ -29,9 +31,11 @@ class Mapping : public Counted {
   friend void dispose(Mapping* mapping) noexcept;
 
  private:
-  explicit Mapping(Ledger& mapped_bytes) : mapped_bytes_(mapped_bytes) {}
+  Mapping(Ledger& mapped_bytes, Ledger& bookkeeping_bytes)
+      : mapped_bytes_(mapped_bytes), bookkeeping_bytes_(bookkeeping_bytes) {}
 
   Ledger& mapped_bytes_;
+  Ledger& bookkeeping_bytes_;
   const std::byte* data_ = nullptr;
   std::byte* begin_ = nullptr;  // of the whole mapping, at a page of the system
   std::size_t bytes_ = 0;

@@ -122,7 +122,8 @@ Result<LoadedPages> load_pages(Store& store, const CacheFile& file, RestoreMode 
   const std::int64_t begin = std::min(tokens.at, pooled.at);
   if (map) {
     const auto end_of = [](const PageSource& s) { return s.at + static_cast<std::int64_t>(s.hashes.size()) * s.page_bytes; };
-    auto mapping = Mapping::map(file.file.descriptor(), begin, std::max(end_of(tokens), end_of(pooled)) - begin, store.mapped_bytes);
+    auto mapping = Mapping::map(file.file.descriptor(), begin, std::max(end_of(tokens), end_of(pooled)) - begin, store.mapped_bytes,
+                                store.bookkeeping_bytes);
     if (!mapping.ok()) return mapping.status();
     loaded.mapping = std::move(*mapping);
   }

@@ -29,7 +29,7 @@ struct Store : Counted {
   const Geometry geometry;
   const Layout layout;
   const std::vector<std::vector<float>> norm_weights;  // per layer, [index_dim]
-  Ledger bookkeeping_bytes{0};  // tables and states
+  Ledger bookkeeping_bytes{0};  // tables, states and mappings
   Ledger mapped_bytes{0};
   PagePool token_pages;
   PagePool pooled_pages;

@@ -23,8 +23,7 @@ Status check_limits(const Geometry& geometry, std::int64_t max_visible_tokens, i
 Status check_workspace(const Workspace::Impl& work, const Geometry& geometry) {
   const WorkerScratch& scratch = work.workers.front();
   const auto holds = [](const auto& memory, std::int64_t entries) { return static_cast<std::int64_t>(memory.size()) >= entries; };
-  if (holds(scratch.scores, geometry.groups(work.max_visible_tokens)) &&
-      holds(scratch.planned, plan_row_scratch_entries(geometry, work.max_visible_tokens)) &&
+  if (scratch.plan.holds(plan_shape(geometry, work.max_visible_tokens)) &&
       holds(scratch.attend, attend_scratch_floats(geometry))) {
     return {};
   }
@@ -33,9 +32,8 @@ Status check_workspace(const Workspace::Impl& work, const Geometry& geometry) {
 
 Result<std::int64_t> Workspace::bytes(const Geometry& geometry, std::int64_t max_visible_tokens, int concurrency) {
   if (Status s = check_limits(geometry, max_visible_tokens, concurrency); !s.ok()) return s;
-  const std::int64_t entries = geometry.groups(max_visible_tokens) + plan_row_scratch_entries(geometry, max_visible_tokens) +
-                               attend_scratch_floats(geometry);
-  const auto scratch = checked_product({entries, 4, concurrency});
+  const std::int64_t attend_bytes = attend_scratch_floats(geometry) * 4;
+  const auto scratch = checked_product({plan_shape(geometry, max_visible_tokens).bytes() + attend_bytes, concurrency});
   const auto workers = checked_product({concurrency, sizeof(WorkerScratch)});
   const auto held = scratch && workers ? checked_add(*scratch, *workers) : std::nullopt;
   const auto total = held ? checked_add(*held, sizeof(Impl)) : std::nullopt;
@@ -55,8 +53,7 @@ Result<Workspace> Workspace::create(const Geometry& geometry, std::int64_t max_v
     impl->total_bytes = *total;
     impl->workers.resize(static_cast<std::size_t>(executor.concurrency()));
     for (WorkerScratch& worker : impl->workers) {
-      worker.scores.resize(static_cast<std::size_t>(geometry.groups(max_visible_tokens)));
-      worker.planned.resize(static_cast<std::size_t>(plan_row_scratch_entries(geometry, max_visible_tokens)));
+      worker.plan = PlanScratch(plan_shape(geometry, max_visible_tokens));
       worker.attend.resize(static_cast<std::size_t>(attend_scratch_floats(geometry)));
     }
     return Workspace(std::move(impl));

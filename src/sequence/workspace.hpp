@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "seriatim/sequence.hpp"
+#include "sequence/plan_scratch.hpp"
 
 namespace seriatim {
 
 struct WorkerScratch {
-  std::vector<float> scores;          // [floor(max visible / r)]
-  std::vector<std::int32_t> planned;  // plan_row_scratch_entries
-  std::vector<float> attend;          // attend_scratch_floats
+  PlanScratch plan;
+  std::vector<float> attend;  // attend_scratch_floats
 };
 
 struct Workspace::Impl {

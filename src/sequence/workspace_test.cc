@@ -107,7 +107,7 @@ TEST(Workspace, SaysThatTheSystemRefusedMemory) {
 
 TEST(Workspace, CountsTheWorkOfSuccessfulCalls) {
   const Story story(small_path(), 200, 132);  // r = 4, B = 32: dense up to 35 visible tokens
-  HeldStory held(story, 200);
+  HeldStory held(story, 199);
   const Snapshot snapshot = held.snapshot();
   Workspace workspace = *Workspace::create(story.geometry, 200);
   Answers answers(story.geometry, 3);
@@ -127,7 +127,7 @@ TEST(Workspace, CountsTheWorkOfSuccessfulCalls) {
   ASSERT_TRUE(plan_for({34, 35, 198}, NanPolicy::kRefuse).ok());
   // 35 visible: 8 groups and 3 of tail, unscored. 36: 9 groups of which 8. 199: 49 groups of which 8, and 3 of tail.
   expect({.queries = 3, .dense_rows = 1, .groups_scored = 9 + 49, .groups_selected = 24, .row_tokens = 35 + 32 + 35});
-  EXPECT_FALSE(plan_for({34, 200, 198}, NanPolicy::kRefuse).ok());
+  EXPECT_FALSE(plan_for({34, 199, 198}, NanPolicy::kRefuse).ok());
   expect({.queries = 3, .dense_rows = 1, .groups_scored = 9 + 49, .groups_selected = 24, .row_tokens = 35 + 32 + 35});
   ASSERT_TRUE(plan_for({1}, NanPolicy::kExclude).ok());
   expect({.queries = 4, .dense_rows = 2, .groups_scored = 9 + 49, .groups_selected = 24, .row_tokens = 35 + 32 + 35 + 2});

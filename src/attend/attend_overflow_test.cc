@@ -53,14 +53,17 @@ TEST(AttendOverflow, OfALogitIsReportedWithItsFirstHead) {
   }
 }
 
+// A weight of 0 would hide it.
 TEST(AttendOverflow, ToMinusInfinityIsAnOverflowToo) {
   AttendCase attend(small_attention(), 10, 52);
+  for (std::int64_t t = 0; t < 10; ++t) attend.keys.set(t * 16 + 8, 0.0f);  // kv head 1, dim 0
   attend.query.set(2 * 8, -3e38f);
+  attend.query.set(3 * 8, 0.0f);
+  const Attended quiet = attend.run();
+  ASSERT_TRUE(quiet.status.ok()) << quiet.status.message();
   attend.keys.set(9 * 16 + 8, 3e38f);
   AttendCase others = attend;
   others.query.set(2 * 8, 0.0f);
-  others.query.set(3 * 8, 0.0f);
-  attend.query.set(3 * 8, 0.0f);
   const Attended right = others.run();
   ASSERT_TRUE(right.status.ok());
   expect_overflow(attend.run(), right, {2});

@@ -124,6 +124,14 @@ TEST(Plan, RefusesANanNamingTheFirstQueryAndGroupAndWritesNoRow) {
     EXPECT_TRUE(answers.rows_untouched());
     EXPECT_EQ(workspace.done().queries, 0);
 
+    std::vector<std::int64_t> many(300, 60);
+    many[170] = 90;
+    many[171] = 70;
+    Answers wide(story.geometry, 300);
+    const Asked crowd(story, many);
+    EXPECT_TRUE(fails_with(plan(snapshot.layer(0), crowd.for_plan(), NanPolicy::kRefuse, workspace, wide.rows_from(0)), Code::kNotANumber, "scores", 170, 33));
+    EXPECT_TRUE(wide.rows_untouched()) << "not even the rows of the first 170 queries";
+
     const Asked others(story, std::vector<std::int64_t>{20, 99, 21});
     ASSERT_TRUE(plan(snapshot.layer(0), others.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
     EXPECT_FALSE(answers.rows_untouched());
@@ -171,47 +179,82 @@ TEST(Plan, TakesAnIndexQueryThatIsNotANumberForNanScores) {
   }
 }
 
-// plan() looks for NaN only where a bound on the scores says that one could arise. The bound must never say no wrongly:
-// over magnitudes around f32's end, plan refuses exactly what the scores themselves show.
+// A story whose scores lie around f32's end: some NaN, some infinite, some merely large.
+Story story_near_the_end_of_f32(int turn, Random& random) {
+  Story story(finished_keys(turn % 2 == 0), 30, 147 + static_cast<std::uint64_t>(turn));
+  if (turn % 3 != 0) {
+    story.head_weights = random_tensor(random, DType::kF32, {30, 3}, turn % 5 == 0 ? 1e-20f : 1.0f);
+    if (turn % 7 == 0) story.head_weights.set(29 * 3, 0.0f);
+  }
+  // |query| x |key|: exponents that add up to some 36 .. 40; three queries in four are larger by turns.
+  const float query_scale = std::pow(10.0f, 18.0f + 2.0f * random.uniform());
+  const float key_scale = std::pow(10.0f, 19.6f + 0.8f * random.uniform());
+  for (std::int64_t i = 0; i < story.index_queries.elements(); ++i) {
+    story.index_queries.set(i, story.index_queries.get(i) * query_scale * (i / 24 % 4 == turn % 4 ? 1e-4f : 1.0f));
+  }
+  for (std::int64_t i = 0; i < story.index_keys.elements(); ++i) story.index_keys.set(i, story.index_keys.get(i) * key_scale);
+  return story;
+}
+
+float largest_magnitude(std::span<const float> values) {
+  float largest = 0.0f;
+  for (const float value : values) largest = std::max(largest, std::fabs(value));
+  return largest;
+}
+
+// plan() may look for NaN only where a bound on the scores says that one could arise. The bound must never say no wrongly:
+// plan refuses exactly what the scores themselves show, for one query and for many, with and without a known bound of the
+// keys.
 TEST(Plan, RefusesExactlyWhereTheScoresHoldANan) {
   Random random(146);
   std::int64_t refused = 0;
+  std::int64_t accepted = 0;
   std::int64_t finite_but_large = 0;
   std::int64_t infinite = 0;
-  for (int turn = 0; turn < 400; ++turn) {
-    Story story(finished_keys(turn % 2 == 0), 30, 147 + static_cast<std::uint64_t>(turn));
-    if (turn % 3 != 0) {
-      story.head_weights = random_tensor(random, DType::kF32, {30, 3}, turn % 5 == 0 ? 1e-20f : 1.0f);
-      if (turn % 7 == 0) story.head_weights.set(29 * 3, 0.0f);
-    }
-    // |query| x |key| near 3e38: exponents that add up to some 36 .. 40.
-    const float query_scale = std::pow(10.0f, 18.0f + 2.0f * random.uniform());
-    const float key_scale = std::pow(10.0f, 19.6f + 0.8f * random.uniform());
-    for (std::int64_t i = 0; i < story.index_queries.elements(); ++i) story.index_queries.set(i, story.index_queries.get(i) * query_scale);
-    for (std::int64_t i = 0; i < story.index_keys.elements(); ++i) story.index_keys.set(i, story.index_keys.get(i) * key_scale);
+  for (int turn = 0; turn < 300; ++turn) {
+    const Story story = story_near_the_end_of_f32(turn, random);
     HeldStory held(story, 30);
     const Snapshot snapshot = held.snapshot();
-    const auto scores = scores_of(story, snapshot.layer(0), 29);
-    const auto nan = std::find_if(scores.begin(), scores.end(), [](float s) { return std::isnan(s); });
-    Workspace workspace = *Workspace::create(story.geometry, 30);
-    Answers answers(story.geometry, 1);
-    const Asked asked(story, std::vector<std::int64_t>{29});
-    const Status status = plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0));
-    if (nan != scores.end()) {
-      EXPECT_TRUE(fails_with(status, Code::kNotANumber, "scores", 0, nan - scores.begin())) << turn;
-      EXPECT_TRUE(answers.rows_untouched());
-      ++refused;
-    } else {
+    LayerView layer = snapshot.layer(0);
+    if (turn % 2 == 1) {
+      layer.pooled.max_abs = 0.0f;
+      for (std::int64_t i = 0; i < story.index_keys.elements(); ++i) layer.pooled.max_abs = std::max(layer.pooled.max_abs, std::fabs(story.index_keys.get(i)));
+    }
+    for (const std::int64_t queries : {1, 150}) {
+      std::vector<std::int64_t> tokens;  // those with more groups than the budget
+      for (std::int64_t q = 0; q < queries; ++q) tokens.push_back(queries == 1 ? 29 : 8 + (turn + 5 * q) % 22);
+      Place first_nan;
+      std::vector<std::vector<float>> scores;
+      for (std::int64_t q = 0; q < queries; ++q) {
+        scores.push_back(scores_of(story, layer, tokens[static_cast<std::size_t>(q)]));
+        const auto nan = std::find_if(scores.back().begin(), scores.back().end(), [](float s) { return std::isnan(s); });
+        if (first_nan.row < 0 && nan != scores.back().end()) first_nan = {q, nan - scores.back().begin()};
+      }
+      Workspace workspace = *Workspace::create(story.geometry, 30);
+      Answers answers(story.geometry, queries);
+      const Asked asked(story, tokens);
+      const Status status = plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0));
+      if (first_nan.row >= 0) {
+        EXPECT_TRUE(fails_with(status, Code::kNotANumber, "scores", first_nan.row, first_nan.index)) << turn << ", " << queries;
+        EXPECT_TRUE(answers.rows_untouched());
+        ++refused;
+        continue;
+      }
       ASSERT_TRUE(status.ok()) << turn << ": " << status.message();
-      EXPECT_TRUE(same_bytes<std::int32_t>(answers.row(0), row_for(story, 29, scores))) << turn;
-      const float largest = std::fabs(*std::max_element(scores.begin(), scores.end(), [](float a, float b) { return std::fabs(a) < std::fabs(b); }));
+      ++accepted;
+      for (std::int64_t q = 0; q < queries; ++q) {
+        const auto& own = scores[static_cast<std::size_t>(q)];
+        EXPECT_TRUE(same_bytes<std::int32_t>(answers.row(q), row_for(story, tokens[static_cast<std::size_t>(q)], own))) << turn << ", " << q;
+      }
+      const float largest = largest_magnitude(scores.back());
       infinite += std::isinf(largest) ? 1 : 0;
       finite_but_large += std::isfinite(largest) && largest > 1e37f ? 1 : 0;
     }
   }
-  EXPECT_GT(refused, 20);
-  EXPECT_GT(infinite, 20) << "an infinite score is a score";
-  EXPECT_GT(finite_but_large, 20);
+  EXPECT_GT(refused, 40);
+  EXPECT_GT(accepted, 40);
+  EXPECT_GT(infinite, 10) << "an infinite score is a score";
+  EXPECT_GT(finite_but_large, 10);
 }
 
 // Kind of vllm#54873: a short sequence in storage for 2051 entries, where the work followed the storage.

@@ -1,7 +1,6 @@
 #include "row/emit_row.hpp"
 
 #include <algorithm>
-#include <numeric>
 
 #include "seriatim/row.hpp"
 
@@ -21,7 +20,7 @@ std::int32_t* emit_groups(std::span<const std::int32_t> groups, std::int64_t gro
 }
 
 std::int32_t* emit_run(std::int64_t first, std::int64_t tokens, std::int32_t* out) {
-  std::iota(out, out + tokens, static_cast<std::int32_t>(first));
+  for (std::int64_t t = 0; t < tokens; ++t) out[t] = static_cast<std::int32_t>(first + t);
   return out + tokens;
 }
 

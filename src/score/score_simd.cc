@@ -18,9 +18,9 @@
 HWY_BEFORE_NAMESPACE();
 namespace seriatim::HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || (HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2)
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_HAVE_SCALABLE || (HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2)
 
-// No fused multiply-add: never offered, so the reference runs.
+// No fused multiply-add, or vectors of no fixed size: never offered.
 const ScoreKernels* score_table() { return nullptr; }
 
 #else

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include "attend/attend_admit.hpp"
-#include "attend/attend_ref.hpp"
+#include "attend/attend_kernels.hpp"
 #include "base/admit.hpp"
 
 namespace seriatim {
 std::int64_t attend_scratch_floats(const Geometry& geometry) {
-  return kSplitEntries * (geometry.head_dim() + geometry.value_dim() + 1) + 2 * geometry.value_dim();
+  return attend_block_floats(geometry, 1);
 }
 
 Status attend_row(const LayerView& layer, VisibleRun run, ConstTensor query, std::span<const std::int32_t> row,
@@ -28,10 +28,11 @@ Status attend_row(const LayerView& layer, VisibleRun run, ConstTensor query, std
   if (!lse.empty() && static_cast<std::int64_t>(lse.size()) != geometry.query_heads()) {
     return invalid("lse", fmt::format("{} entries for {} heads", lse.size(), geometry.query_heads()));
   }
+  BlockQuery one{query, row, output, lse, -1};
   std::int64_t overflow = -1;
   for (std::int64_t kv_head = 0; kv_head < geometry.kv_heads(); ++kv_head) {
-    const std::int64_t head = attend_kv_head_ref({&layer, kv_head, query, row, sinks, scratch.data(), output, lse});
-    if (overflow < 0) overflow = head;
+    attend_kernels(default_kernels()).attend_block({&layer, kv_head, {&one, 1}, sinks, scratch.data()});
+    if (overflow < 0) overflow = one.overflow;
   }
   if (overflow >= 0) {
     return attend_fault(Code::kOverflow, "output", fmt::format("head {}: a logit or output passes f32", overflow), {row_number, overflow});

@@ -1,11 +1,11 @@
 #include "seriatim/gather.hpp"
 
-#include "gather/gather_ref.hpp"
+#include "gather/gather_kernels.hpp"
 
 namespace seriatim {
 
-void gather_tile(const LayerView& layer, std::int64_t kv_head, std::span<const std::int32_t> positions, Tile tile) {
-  gather_tile_ref(layer, kv_head, positions, tile);
+void gather_tile(const LayerView& layer, std::int64_t kv_head, std::span<const std::int32_t> positions, Tile tile, Kernels kernels) {
+  gather_kernels(kernels).gather_tile(layer, kv_head, positions, tile);
 }
 
 }  // namespace seriatim

@@ -1,0 +1,53 @@
+// The implementations of attention, one per instruction set. All give the bits of attend_ref.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "seriatim/attend.hpp"
+#include "seriatim/kernels.hpp"
+
+namespace seriatim {
+
+// One query of a block. Everything is checked.
+struct BlockQuery {
+  ConstTensor query;                  // [query_heads, head_dim]
+  std::span<const std::int32_t> row;
+  Tensor output;                      // [query_heads, value_dim]
+  std::span<float> lse;               // [query_heads] or empty
+  std::int64_t overflow = -1;         // set to the first head that overflowed
+};
+
+// Neighbouring queries and one kv head, whose query heads are attended.
+struct AttendBlock {
+  const LayerView* layer = nullptr;
+  std::int64_t kv_head = 0;
+  std::span<BlockQuery> queries;  // 1 .. block_queries(geometry)
+  std::span<const float> sinks;   // [query_heads] or empty
+  float* scratch = nullptr;       // attend_block_floats(geometry, queries.size())
+};
+
+struct AttendKernels {
+  std::string_view name;  // of what really runs: Highway's name of the instruction set, or "reference"
+  void (*attend_block)(const AttendBlock& block);
+  // The same for one query in two steps, so that its splits can be reduced at once; null in the reference.
+  // Each split first .. first + count - 1 is reduced to a partial of its own: partials[count][attend_partial_floats].
+  void (*reduce_splits)(const AttendBlock& block, std::int64_t first, std::int64_t count, float* partials) = nullptr;
+  // Folds those partials, in order, into `total` (attend_partial_floats), which the first split begins, and writes output
+  // and lse after the last one.
+  void (*fold_splits)(const AttendBlock& block, std::int64_t first, std::int64_t count, const float* partials, float* total) = nullptr;
+};
+
+const AttendKernels& attend_kernels(Kernels kernels);
+
+// The most queries of one block: enough that their heads fill the registers.
+std::int64_t block_queries(const Geometry& geometry);
+
+// Scratch of the reference, in floats.
+std::int64_t attend_ref_floats(const Geometry& geometry);
+// Scratch, in floats, sufficient for every implementation.
+std::int64_t attend_block_floats(const Geometry& geometry, std::int64_t queries);
+std::int64_t attend_partial_floats(const Geometry& geometry);
+
+}  // namespace seriatim

@@ -1,0 +1,65 @@
+#include "attend/attend_simd.hpp"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "attend/attend_simd.cc"
+#include <hwy/foreach_target.h>
+// foreach_target comes first: it includes this file once per instruction set.
+#include <hwy/highway.h>
+
+#include "base/simd_target.hpp"
+#if SERIATIM_HAS_SIMD
+#include "attend/block-inl.hpp"
+#endif
+
+HWY_BEFORE_NAMESPACE();
+namespace seriatim::HWY_NAMESPACE {
+
+#if SERIATIM_HAS_SIMD
+// Calls the function for the layer's storage dtype.
+template <typename Call>
+HWY_INLINE void for_stored(const AttendBlock& block, Call&& call) {
+  switch (block.layer->geometry->kv_dtype()) {
+    case DType::kF32: return call(StoredF32());
+    case DType::kBf16: return call(StoredBf16());
+    case DType::kF16: return call(StoredF16());
+    case DType::kI32:
+    case DType::kI64: break;  // no geometry admits them
+  }
+}
+
+void attend_block(const AttendBlock& block) {
+  for_stored(block, [&](auto stored) { Block<decltype(stored)>(block).attend(); });
+}
+
+void reduce_splits(const AttendBlock& block, std::int64_t first, std::int64_t count, float* partials) {
+  for_stored(block, [&](auto stored) { Block<decltype(stored)>(block).reduce(first, count, partials); });
+}
+
+void fold_splits(const AttendBlock& block, std::int64_t first, std::int64_t count, const float* partials, float* total) {
+  for_stored(block, [&](auto stored) { Block<decltype(stored)>(block).fold(first, count, partials, total); });
+}
+
+const AttendKernels* attend_table() {
+  static const AttendKernels kernels{hwy::TargetName(HWY_TARGET), attend_block, reduce_splits, fold_splits};
+  return &kernels;
+}
+#else
+const AttendKernels* attend_table() { return nullptr; }
+#endif
+
+}  // namespace seriatim::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+#include "base/kernel_dispatch.hpp"
+
+namespace seriatim {
+
+HWY_EXPORT(attend_table);
+
+const AttendKernels* attend_simd(Kernels kernels) {
+  return kernels.is_reference() ? nullptr : SERIATIM_DISPATCH(attend_table, kernels.target())();
+}
+
+}  // namespace seriatim
+#endif  // HWY_ONCE

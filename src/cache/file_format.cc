@@ -117,7 +117,7 @@ Status check_version(const Metadata& metadata) {
                        fmt::format("header: its version is not {}, the only one that this build knows", kVersion));
 }
 
-std::string header_bytes(const Metadata& metadata, const Shapes& shapes) {
+std::string header_bytes(const Metadata& metadata, const Shapes& shapes, std::int64_t alignment) {
   std::string json = "{\"__metadata__\":{";
   const auto out = std::back_inserter(json);
   for (const auto& [key, value] : metadata) {  // none of them needs escaping
@@ -133,8 +133,9 @@ std::string header_bytes(const Metadata& metadata, const Shapes& shapes) {
     begin += bytes;
   }
   json += "}";
-  constexpr std::uint64_t kLengthBytes = sizeof(std::uint64_t);
-  const auto aligned = (json.size() + kLengthBytes + kDataAlignment - 1) / kDataAlignment * kDataAlignment;
+  constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
+  const auto unit = static_cast<std::size_t>(alignment);
+  const auto aligned = (json.size() + kLengthBytes + unit - 1) / unit * unit;
   json.resize(aligned - kLengthBytes, ' ');
   const std::uint64_t length = json.size();
   std::string header(kLengthBytes, '\0');

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <functional>
@@ -236,23 +237,21 @@ TEST_P(CacheFileOf, EveryFlippedBitIsFoundByACheckedRestoreAndByVerify) {
   EXPECT_GT(found, 900);
 }
 
-// Changes the file's parts on purpose and makes all checksums right again.
-class CacheFileForged : public CacheFileOf {
- protected:
-  using Edit = std::function<void(Metadata&, cache_file::Shapes&, cache_file::SmallSections&, Bytes& pages)>;
+// A file taken apart, to be changed on purpose and put together again with all checksums right.
+struct Parts {
+  Metadata metadata;
+  cache_file::Shapes shapes;
+  cache_file::SmallSections small;
+  Bytes pages;
 
-  // The error of restoring what `edit` made of the file.
-  Status forged(const Edit& edit, RestoreMode mode = RestoreMode::kCopy) {
+  explicit Parts(const std::string& path) {
     using namespace cache_file;
-    auto read = SafetensorsFile::open(path_);
+    const auto read = SafetensorsFile::open(path);
     EXPECT_TRUE(read.ok());
-    const Bytes whole = slurp(path_);
+    const Bytes whole = slurp(path);
     std::uint64_t length = 0;
     std::memcpy(&length, whole.data(), sizeof length);
-    Metadata metadata = read->metadata();
-    Shapes shapes;
-    SmallSections small;
-    Bytes pages;
+    metadata = read->metadata();
     for (const SafetensorsEntry& entry : read->entries()) {
       for (std::size_t s = 0; s < kSectionCount; ++s) {
         if (entry.name != kSections[s].name) continue;
@@ -262,13 +261,28 @@ class CacheFileForged : public CacheFileOf {
         to.insert(to.end(), begin, begin + (entry.end_bytes - entry.begin_bytes));
       }
     }
-    edit(metadata, shapes, small, pages);
-    const std::string header = header_bytes(metadata, shapes);
+  }
+
+  Bytes together(std::int64_t alignment = cache_file::kDataAlignment) {
+    using namespace cache_file;
+    const std::string header = header_bytes(metadata, shapes, alignment);
     small[kChecksums] = cache_file::bytes_of<std::uint64_t>(checksums(header, small));
     Bytes out = file::to_bytes(header);
     out.insert(out.end(), pages.begin(), pages.end());
     for (std::size_t s = kTokenPageHashes; s < kSectionCount; ++s) out.insert(out.end(), small[s].begin(), small[s].end());
-    put_file(folder_ / "forged", out);
+    return out;
+  }
+};
+
+class CacheFileForged : public CacheFileOf {
+ protected:
+  using Edit = std::function<void(Metadata&, cache_file::Shapes&, cache_file::SmallSections&, Bytes& pages)>;
+
+  // The error of restoring what `edit` made of the file.
+  Status forged(const Edit& edit, RestoreMode mode = RestoreMode::kCopy) {
+    Parts parts(path_);
+    edit(parts.metadata, parts.shapes, parts.small, parts.pages);
+    put_file(folder_ / "forged", parts.together());
     return make_cache(geometry_, options_)->restore(folder_ / "forged", mode).status();
   }
 
@@ -359,6 +373,49 @@ TEST_P(CacheFileForged, VerifyFindsPooledKeysThatAreNotThoseOfTheRawKeys) {
   EXPECT_EQ(status.code(), Code::kCorrupt);
   EXPECT_EQ(status.argument(), "pooled_pages");
   EXPECT_EQ(status.place().index, 2);
+}
+
+// Other writers need not align anything; then the file can be copied but not mapped.
+TEST_P(CacheFileOf, AFileWhosePagesLieAnywhereIsRestoredByCopying) {
+  for (const std::int64_t alignment : {1, 8, 64, 4096}) {
+    put_file(folder_ / "elsewhere", Parts(path_).together(alignment));
+    const auto info = read_cache_file(folder_ / "elsewhere");
+    ASSERT_TRUE(info.ok()) << info.status().message();
+    auto other = make_cache(geometry_, options_);
+    const auto restored = other->restore(folder_ / "elsewhere", RestoreMode::kCopy);
+    ASSERT_TRUE(restored.ok()) << restored.status().message();
+    EXPECT_EQ(image(*other, (*restored)[2].id), image(*cache_, b_));
+    EXPECT_TRUE(verify_cache_file(folder_ / "elsewhere").ok());
+    const Status mapped = other->restore(folder_ / "elsewhere", RestoreMode::kMap).status();
+    EXPECT_EQ(mapped.code(), info->mappable ? Code::kOk : Code::kUnsupported);
+    EXPECT_TRUE(info->mappable || alignment < 64);
+  }
+}
+
+// The seeds of the fuzzer: small enough for it to change every byte, and never stale. SERIATIM_WRITE_CORPUS in the
+// environment names a folder into which they are written anew.
+TEST(CacheFile, TheFuzzersSeedsAreWholeFiles) {
+  const Folder folder;
+  GeometryOptions tiny = small_options(1);
+  tiny.query_heads = tiny.kv_heads = 1;
+  tiny.head_dim = tiny.value_dim = 2;
+  tiny.index_dim = 2;
+  tiny.index_rotary_dim = 2;
+  tiny.kv_dtype = tiny.index_dtype = DType::kF16;
+  tiny.rope_axes = {1};
+  auto cache = make_cache(admit(tiny), cache_options(1, 64, 16));
+  const SequenceId a = *cache->add(2);
+  append(*cache, a, ids(1, 17));
+  append(*cache, *cache->fork(a), ids(50, 3));
+  ASSERT_TRUE(cache->save(folder / "whole").ok());
+  for (const std::int64_t alignment : {1, 64}) {
+    const std::string name = alignment == 1 ? "copied.safetensors" : "mapped.safetensors";
+    const Bytes seed = Parts(folder / "whole").together(alignment);
+    EXPECT_LT(seed.size(), 4096u);
+    if (const char* corpus = std::getenv("SERIATIM_WRITE_CORPUS")) put_file(std::string(corpus) + "/" + name, seed);
+    EXPECT_EQ(slurp(file::corpus("cache_restore") / name), seed);
+    EXPECT_TRUE(verify_cache_file(file::corpus("cache_restore") / name).ok());
+  }
 }
 
 TEST(CacheFile, AnotherGeometryIsRefusedByName) {

@@ -1,4 +1,4 @@
-// What a Workspace holds: one private piece of scratch per worker.
+// What a Workspace holds: one private piece of scratch per worker, and what they share.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace seriatim {
 
 struct WorkerScratch {
   PlanScratch plan;
-  std::vector<float> attend;  // attend_scratch_floats
+  std::vector<float> attend;  // attend_worker_floats
 };
 
 struct Workspace::Impl {
@@ -20,6 +20,7 @@ struct Workspace::Impl {
   std::int64_t max_visible_tokens = 0;
   std::int64_t total_bytes = 0;
   std::vector<WorkerScratch> workers;
+  std::vector<float> attend_splits;  // attend_split_slots * attend_partial_floats
   WorkDone done;
 };
 

@@ -5,67 +5,16 @@
 #include <unistd.h>
 
 #include <cstdlib>
-#include <cstring>
-#include <fstream>
-#include <functional>
+#include <optional>
 
-#include "cache/file_format.hpp"
-#include "cache_support.hpp"
-#include "file/file_testing.hpp"
+#include "cache/file_testing.hpp"
 
 namespace seriatim {
 namespace {
 
 using namespace cache_testing;
-using file::Bytes;
-using file::Folder;
-using file::slurp;
 
-constexpr RestoreMode kModes[] = {RestoreMode::kCopy, RestoreMode::kMap, RestoreMode::kMapVerified};
-
-void put_file(const std::string& path, const Bytes& bytes) {
-  std::filesystem::remove(path);  // some file systems flush a file that is truncated and written again
-  std::ofstream out(path, std::ios::binary);
-  out.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
-  ASSERT_TRUE(out.good());
-}
-
-// Three sequences that share pages, one of them with an evicted prefix, one empty.
-class CacheFileOf : public testing::TestWithParam<const char*> {
- protected:
-  CacheFileOf() {
-    append(*cache_, a_, ids(1, 100));
-    b_ = *cache_->fork(a_);
-    append(*cache_, a_, ids(200, 3));
-    append(*cache_, b_, ids(300, 70));
-    EXPECT_TRUE(cache_->evict_prefix(b_, 66).ok());
-    EXPECT_TRUE(cache_->save(path_).ok());
-  }
-
-  static GeometryOptions options_for(std::string_view kind) {
-    GeometryOptions options = small_options(kind == "Finished" ? 1 : 4);
-    if (kind == "Coordinates") options.rope_axes = {2, 0};
-    if (kind == "Bf16") options.kv_dtype = options.index_dtype = DType::kBf16;
-    if (kind == "Finished") {
-      options.pooling = Pooling::kNone;
-      options.values_alias_keys = true;
-    }
-    return options;
-  }
-
-  const Folder folder_;
-  const std::string path_ = folder_ / "cache.safetensors";
-  const Geometry geometry_ = admit(options_for(GetParam()));
-  const CacheOptions options_ = [] {
-    CacheOptions options = cache_options(3, 512, 64);
-    options.layers[2].indexed = false;
-    return options;
-  }();
-  const std::unique_ptr<Cache> cache_ = make_cache(geometry_, options_);
-  const SequenceId a_ = *cache_->add(7);
-  SequenceId b_ = -1;
-  const SequenceId empty_ = *cache_->add(9);
-};
+class CacheFileOf : public SavedCache {};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, CacheFileOf, testing::Values("Plain", "Coordinates", "Bf16", "Finished"),
                          [](const auto& param) { return std::string(param.param); });
@@ -237,144 +186,6 @@ TEST_P(CacheFileOf, EveryFlippedBitIsFoundByACheckedRestoreAndByVerify) {
   EXPECT_GT(found, 900);
 }
 
-// A file taken apart, to be changed on purpose and put together again with all checksums right.
-struct Parts {
-  Metadata metadata;
-  cache_file::Shapes shapes;
-  cache_file::SmallSections small;
-  Bytes pages;
-
-  explicit Parts(const std::string& path) {
-    using namespace cache_file;
-    const auto read = SafetensorsFile::open(path);
-    EXPECT_TRUE(read.ok());
-    const Bytes whole = slurp(path);
-    std::uint64_t length = 0;
-    std::memcpy(&length, whole.data(), sizeof length);
-    metadata = read->metadata();
-    for (const SafetensorsEntry& entry : read->entries()) {
-      for (std::size_t s = 0; s < kSectionCount; ++s) {
-        if (entry.name != kSections[s].name) continue;
-        shapes[s] = entry.shape;
-        const auto begin = whole.begin() + static_cast<std::ptrdiff_t>(8 + length) + entry.begin_bytes;
-        Bytes& to = s < kTokenPageHashes ? pages : small[s];
-        to.insert(to.end(), begin, begin + (entry.end_bytes - entry.begin_bytes));
-      }
-    }
-  }
-
-  Bytes together(std::int64_t alignment = cache_file::kDataAlignment) {
-    using namespace cache_file;
-    const std::string header = header_bytes(metadata, shapes, alignment);
-    small[kChecksums] = cache_file::bytes_of<std::uint64_t>(checksums(header, small));
-    Bytes out = file::to_bytes(header);
-    out.insert(out.end(), pages.begin(), pages.end());
-    for (std::size_t s = kTokenPageHashes; s < kSectionCount; ++s) out.insert(out.end(), small[s].begin(), small[s].end());
-    return out;
-  }
-};
-
-class CacheFileForged : public CacheFileOf {
- protected:
-  using Edit = std::function<void(Metadata&, cache_file::Shapes&, cache_file::SmallSections&, Bytes& pages)>;
-
-  // The error of restoring what `edit` made of the file.
-  Status forged(const Edit& edit, RestoreMode mode = RestoreMode::kCopy) {
-    Parts parts(path_);
-    edit(parts.metadata, parts.shapes, parts.small, parts.pages);
-    put_file(folder_ / "forged", parts.together());
-    return make_cache(geometry_, options_)->restore(folder_ / "forged", mode).status();
-  }
-
-  static void set(Bytes& bytes, std::size_t element, std::int64_t value) { std::memcpy(bytes.data() + 8 * element, &value, 8); }
-};
-
-INSTANTIATE_TEST_SUITE_P(Kinds, CacheFileForged, testing::Values("Plain"), [](const auto& param) { return std::string(param.param); });
-
-TEST_P(CacheFileForged, NothingChangedIsAccepted) {
-  for (const RestoreMode mode : kModes) {
-    EXPECT_TRUE(forged([](auto&, auto&, auto&, auto&) {}, mode).ok());
-  }
-}
-
-TEST_P(CacheFileForged, AnotherVersionOrKindIsRefusedByName) {
-  const Status later = forged([](Metadata& m, auto&, auto&, auto&) { m["seriatim"] = "cache/2"; });
-  EXPECT_EQ(later.code(), Code::kUnsupported);
-  EXPECT_NE(later.message().find("version"), std::string::npos);
-  EXPECT_EQ(forged([](Metadata& m, auto&, auto&, auto&) { m["seriatim"] = "capture/1"; }).code(), Code::kCorrupt);
-  EXPECT_EQ(forged([](Metadata& m, auto&, auto&, auto&) { m.erase("seriatim"); }).code(), Code::kCorrupt);
-}
-
-TEST_P(CacheFileForged, StructureThatContradictsItselfIsRefused) {
-  using namespace cache_file;
-  const auto expect_corrupt = [&](const char* argument, const Edit& edit) {
-    for (const RestoreMode mode : kModes) {
-      const Status status = forged(edit, mode);
-      EXPECT_EQ(status.code(), Code::kCorrupt) << argument << ": " << status.message();
-      EXPECT_EQ(status.argument(), argument) << status.message();
-    }
-  };
-  const auto sequences = [](std::size_t element, std::int64_t value) -> Edit {
-    return [=](auto&, auto&, SmallSections& small, auto&) { set(small[kSequences], element, value); };
-  };
-  expect_corrupt("sequences", sequences(0, -1));                      // id
-  expect_corrupt("sequences", sequences(0, 1));                       // the second's
-  expect_corrupt("sequences", sequences(1, -7));                      // anchor
-  expect_corrupt("sequences", sequences(2, -1));                      // tokens
-  expect_corrupt("sequences", sequences(2, std::int64_t{1} << 40));
-  expect_corrupt("sequences", sequences(3, 64));                      // first slot
-  expect_corrupt("sequences", sequences(3, -1));
-  expect_corrupt("sequences", sequences(4, 16));                      // first group slot
-  expect_corrupt("sequences", sequences(5 + 3, 1));                   // of an empty sequence
-  expect_corrupt("token_table", sequences(2, 500));
-  expect_corrupt("token_table", sequences(2, 1));
-  expect_corrupt("token_table", [](auto&, auto&, SmallSections& small, auto&) { set(small[kTokenTable], 0, -1); });
-  expect_corrupt("token_table", [](auto&, auto&, SmallSections& small, auto&) { set(small[kTokenTable], 0, 1000); });
-  expect_corrupt("pooled_table", [](auto&, auto&, SmallSections& small, auto&) { set(small[kPooledTable], 0, 1000); });
-  expect_corrupt("token_table", [](auto&, auto&, SmallSections& small, auto&) { set(small[kTokenTable], 0, 1); });  // page 0 is nobody's
-  expect_corrupt("indexed", [](auto&, auto&, SmallSections& small, auto&) { small[kIndexed][0] = std::byte{2}; });
-  expect_corrupt("index_norm_weights", [](auto&, Shapes& shapes, auto&, auto&) { shapes[kIndexNormWeights] = {8, 3}; });
-  expect_corrupt("token_pages", [](auto&, Shapes& shapes, auto&, auto&) { shapes[kTokenPages] = {1, shapes[kTokenPages][0] * shapes[kTokenPages][1]}; });
-  for (const char* key : {"page_tokens", "group_tokens", "kv_heads", "head_dim", "value_dim", "values_alias_keys", "kv_dtype",
-                          "index_dim", "index_rotary_dim", "index_dtype", "pooling", "norm_eps"}) {
-    expect_corrupt("header", [&](Metadata& m, auto&, auto&, auto&) { m.erase(key); });
-    expect_corrupt("header", [&](Metadata& m, auto&, auto&, auto&) { m[key] = "x"; });
-    expect_corrupt("header", [&](Metadata& m, auto&, auto&, auto&) { m[key] = "-3"; });
-    expect_corrupt("header", [&](Metadata& m, auto&, auto&, auto&) { m[key] = ""; });
-  }
-}
-
-TEST_P(CacheFileForged, ElementsThatAppendWouldRefuseAreRefused) {
-  const auto spoil = [](auto&, cache_file::Shapes& shapes, cache_file::SmallSections& small, Bytes& pages) {
-    const std::uint32_t infinity = 0x7f800000u;
-    std::memcpy(pages.data() + 40, &infinity, sizeof infinity);
-    const auto page_bytes = static_cast<std::size_t>(shapes[cache_file::kTokenPages][1]);
-    set(small[cache_file::kTokenPageHashes], 0,
-        static_cast<std::int64_t>(cache_file::hash(std::span<const std::byte>(pages).first(page_bytes))));
-  };
-  const Status status = forged(spoil);
-  EXPECT_EQ(status.code(), Code::kNotFinite);
-  EXPECT_EQ(status.argument(), "token_pages");
-  EXPECT_EQ(status.place().row, 0);
-  EXPECT_EQ(status.place().index, 40);
-  EXPECT_EQ(forged(spoil, RestoreMode::kMapVerified).code(), Code::kNotFinite);
-}
-
-TEST_P(CacheFileForged, VerifyFindsPooledKeysThatAreNotThoseOfTheRawKeys) {
-  const auto spoil = [](auto&, cache_file::Shapes& shapes, cache_file::SmallSections& small, Bytes& pages) {
-    const auto tokens = static_cast<std::size_t>(shapes[cache_file::kTokenPages][0] * shapes[cache_file::kTokenPages][1]);
-    const auto page_bytes = static_cast<std::size_t>(shapes[cache_file::kPooledPages][1]);
-    pages[tokens + 2 * 4] ^= std::byte{1};  // group 2 of the first page, dim 0
-    set(small[cache_file::kPooledPageHashes], 0,
-        static_cast<std::int64_t>(cache_file::hash(std::span<const std::byte>(pages).subspan(tokens, page_bytes))));
-  };
-  EXPECT_TRUE(forged(spoil).ok());  // restore trusts the checksum
-  const Status status = verify_cache_file(folder_ / "forged");
-  EXPECT_EQ(status.code(), Code::kCorrupt);
-  EXPECT_EQ(status.argument(), "pooled_pages");
-  EXPECT_EQ(status.place().index, 2);
-}
-
 // Other writers need not align anything; then the file can be copied but not mapped.
 TEST_P(CacheFileOf, AFileWhosePagesLieAnywhereIsRestoredByCopying) {
   for (const std::int64_t alignment : {1, 8, 64, 4096}) {
@@ -416,44 +227,6 @@ TEST(CacheFile, TheFuzzersSeedsAreWholeFiles) {
     EXPECT_EQ(slurp(file::corpus("cache_restore") / name), seed);
     EXPECT_TRUE(verify_cache_file(file::corpus("cache_restore") / name).ok());
   }
-}
-
-TEST(CacheFile, AnotherGeometryIsRefusedByName) {
-  const Folder folder;
-  const std::string path = folder / "cache";
-  const Geometry geometry = admit(small_options());
-  auto cache = make_cache(geometry, cache_options(2, 256, 64));
-  append(*cache, *cache->add(), ids(1, 30));
-  ASSERT_TRUE(cache->save(path).ok());
-  const auto refusal = [&](auto change_geometry, auto change_options) {
-    GeometryOptions geometry_options = small_options();
-    CacheOptions options = cache_options(2, 256, 64);
-    change_geometry(geometry_options);
-    change_options(options);
-    auto other = make_cache(admit(geometry_options), options);
-    const Status status = other->restore(path).status();
-    EXPECT_TRUE(status.ok() || status.code() == Code::kInvalidArgument) << status.message();
-    EXPECT_EQ(other->bytes().pages() == 0, !status.ok());
-    return std::string(status.argument());
-  };
-  const auto same = [](auto&) {};
-  EXPECT_EQ(refusal(same, same), "");
-  EXPECT_EQ(refusal([](auto& g) { g.query_heads = 8; g.budget_tokens = 64; g.index_heads = 3; g.relu = false; }, same), "");
-  EXPECT_EQ(refusal([](auto& g) { g.kv_heads = 1; }, same), "kv_heads");
-  EXPECT_EQ(refusal([](auto& g) { g.head_dim = 8; }, same), "head_dim");
-  EXPECT_EQ(refusal([](auto& g) { g.value_dim = 6; }, same), "value_dim");
-  EXPECT_EQ(refusal([](auto& g) { g.values_alias_keys = true; }, same), "values_alias_keys");
-  EXPECT_EQ(refusal([](auto& g) { g.kv_dtype = DType::kF16; }, same), "kv_dtype");
-  EXPECT_EQ(refusal([](auto& g) { g.index_dtype = DType::kBf16; }, same), "index_dtype");
-  EXPECT_EQ(refusal([](auto& g) { g.index_rotary_dim = 2; }, same), "index_rotary_dim");
-  EXPECT_EQ(refusal([](auto& g) { g.rope_theta = 1e4; }, same), "inv_freq");
-  EXPECT_EQ(refusal([](auto& g) { g.rope_axes = {0, 1}; }, same), "rope_axes");
-  EXPECT_EQ(refusal([](auto& g) { g.norm_eps = 1e-5f; }, same), "norm_eps");
-  EXPECT_EQ(refusal([](auto& g) { g.group_tokens = 2; }, same), "group_tokens");
-  EXPECT_EQ(refusal(same, [](auto& o) { o.page_tokens = 128; }), "page_tokens");
-  EXPECT_EQ(refusal(same, [](auto& o) { o.layers.resize(3); }), "layers");
-  EXPECT_EQ(refusal(same, [](auto& o) { o.layers[0].indexed = false; }), "layers");
-  EXPECT_EQ(refusal(same, [](auto& o) { o.layers[1].index_norm_weight[3] += 1.0f; }), "index_norm_weight");
 }
 
 TEST(CacheFile, WhatIsNoFileIsRefused) {

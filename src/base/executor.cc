@@ -1,9 +1,11 @@
 #include "seriatim/executor.hpp"
 
+#include <oneapi/tbb/global_control.h>
 #include <oneapi/tbb/parallel_for.h>
 #include <oneapi/tbb/task_arena.h>
 
 #include <algorithm>
+#include <atomic>
 #include <new>
 
 namespace seriatim {
@@ -17,27 +19,43 @@ class SerialExecutor final : public Executor {
   }
 };
 
-constexpr int kMaxThreads = 1024;  // oneTBB counts an arena's slots in 16 bits and fails beyond
+// As many as oneTBB may run; a larger arena would only make it print a warning.
+int allowed_threads() {
+  return static_cast<int>(tbb::global_control::active_value(tbb::global_control::max_allowed_parallelism));
+}
 
 class TbbExecutor final : public Executor {
  public:
-  explicit TbbExecutor(int threads) : arena_(threads > 0 ? std::min(threads, kMaxThreads) : tbb::task_arena::automatic) {
+  explicit TbbExecutor(int threads) : arena_(threads > 0 ? std::min(threads, allowed_threads()) : tbb::task_arena::automatic) {
     arena_.initialize();
   }
   int concurrency() const override { return arena_.max_concurrency(); }
   void run(std::int64_t units, Task& task) override {
+    std::atomic<std::int64_t> next{0};
+    const auto drain = [&](int worker) {
+      for (std::int64_t unit = next++; unit < units; unit = next++) task.run(unit, worker);
+    };
+    try {
+      drain_in_arena(units, drain);
+    } catch (...) {  // oneTBB found no memory for its tasks; what it started has ended
+      drain(0);
+    }
+  }
+
+ private:
+  template <typename Drain>
+  void drain_in_arena(std::int64_t units, const Drain& drain) {
     // Isolated: a thread that waits for a run inside a task must not take up another unit of the outer run, whose
     // worker it still is.
     arena_.execute([&] {
       tbb::this_task_arena::isolate([&] {
-        tbb::parallel_for(std::int64_t{0}, units, [&](std::int64_t unit) {
-          task.run(unit, tbb::this_task_arena::current_thread_index());
-        });
+        const std::int64_t drains = std::min<std::int64_t>(units, concurrency());
+        tbb::parallel_for(std::int64_t{0}, drains, [&](std::int64_t) { drain(tbb::this_task_arena::current_thread_index()); },
+                          tbb::simple_partitioner());
       });
     });
   }
 
- private:
   tbb::task_arena arena_;
 };
 

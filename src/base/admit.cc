@@ -14,6 +14,26 @@ Status invalid(std::string_view name, std::string_view what) {
   return Status::error(Code::kInvalidArgument, name, fmt::format("{}: {}", name, what));
 }
 
+// Whether two index tuples may name the same bytes: true unless every axis steps over all that the axes of shorter
+// strides reach.
+bool overlaps_itself(const Tensor& view) {
+  const auto rank = static_cast<std::size_t>(view.rank);
+  for (std::size_t axis = 0; axis < rank; ++axis) {
+    if (view.shape[axis] == 0) return false;
+  }
+  for (std::size_t axis = 0; axis < rank; ++axis) {
+    if (view.shape[axis] == 1) continue;
+    std::int64_t reach_bytes = dtype_bytes(view.dtype);  // admitted: it fits 64 bits
+    for (std::size_t other = 0; other < rank; ++other) {
+      const bool shorter = view.stride_bytes[other] < view.stride_bytes[axis] ||
+                           (view.stride_bytes[other] == view.stride_bytes[axis] && other > axis);
+      if (shorter) reach_bytes += view.stride_bytes[other] * (view.shape[other] - 1);
+    }
+    if (view.stride_bytes[axis] < reach_bytes) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Status admit_view(std::string_view name, const ConstTensor& view, DType dtype, std::initializer_list<std::int64_t> shape) {
@@ -53,7 +73,9 @@ Status admit_view(std::string_view name, const ConstTensor& view, DType dtype, s
 }
 
 Status admit_view(std::string_view name, const Tensor& view, DType dtype, std::initializer_list<std::int64_t> shape) {
-  return admit_view(name, as_const(view), dtype, shape);
+  if (Status s = admit_view(name, as_const(view), dtype, shape); !s.ok()) return s;
+  if (overlaps_itself(view)) return invalid(name, "two of its elements share memory, and it is written");
+  return {};
 }
 
 Status admit_finite(std::string_view name, const ConstTensor& view) {

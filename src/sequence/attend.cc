@@ -32,8 +32,9 @@ class Admission final : public Task {
     if (Status s = admit_view("output", output_, output_.dtype, {count, heads, geometry_.value_dim()}); !s.ok()) return s;
     if (!lse_.empty()) {
       if (Status s = admit_view("lse", lse_, DType::kF32, {count, heads}); !s.ok()) return s;
-      if (lse_.stride_bytes[1] != dtype_bytes(DType::kF32)) {
-        return attend_fault(Code::kInvalidArgument, "lse", "heads are not contiguous", {});
+      const bool aligned = reinterpret_cast<std::uintptr_t>(lse_.data) % alignof(float) == 0;
+      if (lse_.stride_bytes[1] != dtype_bytes(DType::kF32) || !aligned) {
+        return attend_fault(Code::kInvalidArgument, "lse", "heads are not contiguous and aligned", {});
       }
     }
     if (Status s = admit_sinks(geometry_, queries_.sinks); !s.ok()) return s;

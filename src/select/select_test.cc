@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include "select/select_kernels.hpp"
 #include "support_rows.hpp"
 
 namespace seriatim {
@@ -22,13 +23,21 @@ using Groups = std::vector<std::int32_t>;
 constexpr std::int32_t kGarbage = 0x5a5a5a5a;
 
 // Selects with scratch and storage of exactly the size that is asked for.
-Groups select(const std::vector<float>& scores, std::int64_t keep, NanPolicy nan = NanPolicy::kRefuse) {
+Groups select_by(Kernels kernels, const std::vector<float>& scores, std::int64_t keep, NanPolicy nan) {
   const auto groups = static_cast<std::int64_t>(scores.size());
   Groups scratch(static_cast<std::size_t>(select_scratch_entries(groups)), kGarbage);
   Groups chosen(static_cast<std::size_t>(std::min(keep, groups)), kGarbage);
-  const auto count = select_groups(scores, keep, nan, scratch, chosen);
+  const auto count = select_with(kernels, scores, keep, nan, scratch, chosen);
   EXPECT_TRUE(count.ok()) << count.status().message();
   chosen.resize(count.ok() ? static_cast<std::size_t>(*count) : 0);
+  return chosen;
+}
+
+// What every kernel chooses.
+Groups select(const std::vector<float>& scores, std::int64_t keep, NanPolicy nan = NanPolicy::kRefuse) {
+  static const std::vector<Kernels> all = Kernels::available();
+  const Groups chosen = select_by(all.front(), scores, keep, nan);
+  for (std::size_t i = 1; i < all.size(); ++i) EXPECT_EQ(select_by(all[i], scores, keep, nan), chosen) << all[i].name();
   return chosen;
 }
 

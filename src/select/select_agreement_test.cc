@@ -213,8 +213,11 @@ TEST(SelectAgreement, AnAdversaryWhoKnowsTheSample) {
         Random random(groups);
         Scores scores(groups);
         for (std::size_t g = 0; g < groups; ++g) scores[g] = rising ? static_cast<float>(g) : normal(random);
-        for (std::uint32_t i = 0; i < kSampleSize; ++i) scores[sample_place(i, groups)] += sampled_high ? 1e6f : -1e6f;
-        for (const std::int64_t keep : {1, 64, 900, 1023, 1025, 1700, 4000, 20'000}) compared += agree(scores, keep, NanPolicy::kRefuse, "an adversary's");
+        for (std::uint32_t i = 0; i < kSampleSize; ++i) {
+          const std::uint32_t place = sample_place(i / kSampleRun, static_cast<std::uint32_t>(groups)) + i % kSampleRun;
+          scores[place] += sampled_high ? 1e6f : -1e6f;
+        }
+        for (const std::int64_t keep : {1, 64, 900, 1000, 1023, 1025, 1700, 4000, 20'000}) compared += agree(scores, keep, NanPolicy::kRefuse, "an adversary's");
       }
     }
   }
@@ -222,11 +225,11 @@ TEST(SelectAgreement, AnAdversaryWhoKnowsTheSample) {
 }
 
 TEST(SelectAgreement, SamplePlacesAreSpreadAndInside) {
-  for (const std::size_t groups : {std::size_t{kSampleSize}, std::size_t{1500}, std::size_t{65'537}, (std::size_t{1} << 31) - 1}) {
-    for (std::uint32_t i = 0; i < kSampleSize; ++i) {
-      const std::size_t place = sample_place(i, groups);
-      ASSERT_LT(place, groups);
-      ASSERT_TRUE(i == 0 || place > sample_place(i - 1, groups));
+  for (const std::size_t groups : {std::size_t{kSampleSize}, std::size_t{2500}, std::size_t{65'537}, (std::size_t{1} << 31) - 1}) {
+    for (std::uint32_t i = 0; i < kSamplePlaces; ++i) {
+      const std::size_t place = sample_place(i, static_cast<std::uint32_t>(groups));
+      ASSERT_LE(place + kSampleRun, groups);
+      ASSERT_TRUE(i == 0 || place >= sample_place(i - 1, static_cast<std::uint32_t>(groups)) + kSampleRun);
     }
   }
 }

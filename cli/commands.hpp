@@ -34,6 +34,10 @@ struct SelectOptions {
 };
 int select(const SelectOptions& options);
 
+// What is in a cache's file; whether it is whole (1: it is not).
+int cache_info(const std::string& file);
+int cache_verify(const std::string& file);
+
 // Prints one line on stderr and gives kBadInput.
 int refuse(const Status& status);
 

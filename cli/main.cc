@@ -44,6 +44,24 @@ CLI::App* add_select(CLI::App& app, SelectOptions& options) {
   return command;
 }
 
+struct CacheCommands {
+  std::string file;
+  const CLI::App* cache = nullptr;
+  const CLI::App* verify = nullptr;
+};
+
+void add_cache(CLI::App& app, CacheCommands& commands) {
+  CLI::App* cache = app.add_subcommand("cache", "Look into a file that a cache was saved to");
+  cache->require_subcommand(1);
+  CLI::App* info = cache->add_subcommand("info", "Say what is in it");
+  CLI::App* verify = cache->add_subcommand("verify", "Say whether it is whole: checksums, elements, pooled keys");
+  for (CLI::App* command : {info, verify}) command->add_option("file", commands.file, "The file")->required()->type_name("FILE");
+  info->footer("Exit status: 0 done, 2 the file cannot be read or is damaged.");
+  verify->footer("Exit status: 0 it is whole, 1 it is not, 2 it cannot be read.");
+  commands.cache = cache;
+  commands.verify = verify;
+}
+
 int dispatch(int argc, char** argv) {
   CLI::App app("Deterministic sparse attention: top-k chooses the set, time chooses the order.", "seriatim");
   app.set_version_flag("--version", "seriatim " SERIATIM_VERSION);
@@ -52,11 +70,14 @@ int dispatch(int argc, char** argv) {
   SelectOptions select_options;
   const CLI::App* run_command = add_run(app, run_options);
   add_select(app, select_options);
+  CacheCommands cache;
+  add_cache(app, cache);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kAgrees : kBadInput;
   }
+  if (cache.cache->parsed()) return cache.verify->parsed() ? cache_verify(cache.file) : cache_info(cache.file);
   return run_command->parsed() ? run(run_options) : select(select_options);
 }
 

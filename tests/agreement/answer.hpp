@@ -1,0 +1,49 @@
+// Answer: what the path gives for a problem, computed in one of many ways that must all give the same bytes.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "agreement/problem.hpp"
+#include "seriatim/executor.hpp"
+#include "seriatim/kernels.hpp"
+
+namespace seriatim::agreement {
+
+// What is compared, each by a digest of its own.
+enum class Part : std::uint8_t { kPooled, kScores, kRows, kOutput, kLse };
+inline constexpr std::array kParts{Part::kPooled, Part::kScores, Part::kRows, Part::kOutput, Part::kLse};
+const char* part_name(Part part);
+
+enum class Batch : std::uint8_t {
+  kTogether,    // all queries of a step in one call
+  kAlone,       // a call per query
+  kNeighbours,  // in another order, each more than once
+};
+
+struct Way {
+  Kernels kernels = Kernels::reference();
+  Executor* executor = nullptr;
+  int threads = 1;
+  Batch batch = Batch::kTogether;
+  std::int64_t chunk = 0;  // so many tokens are appended, and their queries asked before the commit; 0: all at once
+
+  std::string name() const;
+};
+
+struct Answer {
+  std::array<std::vector<std::byte>, kParts.size()> parts;
+  std::array<std::int64_t, kParts.size()> values{};  // how many i32 or floats each part holds
+
+  const std::vector<std::byte>& of(Part part) const { return parts[static_cast<std::size_t>(part)]; }
+  std::int64_t values_of(Part part) const { return values[static_cast<std::size_t>(part)]; }
+  std::int64_t sparse_rows = 0;  // rows that leave something out
+};
+
+// Errors  those of the path; Corrupt where the kernels that ran are not those of `way`, or a query that was asked twice
+//         got two answers.
+Result<Answer> answer(const Problem& problem, const Way& way);
+
+}  // namespace seriatim::agreement

@@ -1,0 +1,178 @@
+#include "agreement/check.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cstdio>
+#include <fstream>
+
+#include "agreement/flips.hpp"
+#include "replay/digest.hpp"
+
+namespace seriatim::agreement {
+namespace {
+
+static_assert(std::endian::native == std::endian::little, "the digests are of little-endian bytes");
+
+constexpr std::array kThreads{1, 2, 3, 8};
+
+Digest digest_of(const Answer& answer, Part part) { return {answer.values_of(part), digest({answer.of(part)})}; }
+
+Digest digest_of_inputs(const Problem& problem) { return {problem.keys.elements(), inputs_digest(problem)}; }
+
+std::string text_of(const Status& status) { return fmt::format("{}: {}", code_name(status.code()), status.message()); }
+
+}  // namespace
+
+Checker::Checker(const DigestFile& file, Extent extent) : file_(file), extent_(extent), kernels_(Kernels::available()) {
+  for (std::size_t i = 0; i < kThreads.size(); ++i) executors_[i] = make_executor(kThreads[i]);
+}
+
+std::vector<Way> Checker::ways() const {
+  std::vector<Way> ways;
+  for (const Kernels& kernels : kernels_) {
+    const Way plain{.kernels = kernels, .executor = executors_[0].get()};
+    ways.push_back(plain);
+    const bool all = extent_ == Extent::kFull || (extent_ == Extent::kQuick && (kernels == kernels_.front() || kernels.is_reference()));
+    if (extent_ == Extent::kLean && kernels == kernels_.front()) {
+      ways.push_back(plain);
+      ways.back().chunk = 1;
+    }
+    if (!all) continue;
+    for (std::size_t i = 1; i < kThreads.size(); ++i) {
+      ways.push_back({.kernels = kernels, .executor = executors_[i].get(), .threads = kThreads[i]});
+    }
+    for (const Batch batch : {Batch::kAlone, Batch::kNeighbours}) {
+      ways.push_back(plain);
+      ways.back().batch = batch;
+    }
+    for (const std::int64_t chunk : {1, 2, 3, 5, 64}) {
+      ways.push_back(plain);
+      ways.back().chunk = chunk;
+    }
+  }
+  return ways;
+}
+
+bool Checker::report(const std::string& what) {
+  std::fprintf(stderr, "  %s\n", what.c_str());
+  return false;
+}
+
+// Where an answer leaves this build's own reference.
+std::string Checker::where(const Problem& problem, const Answer& got, Part part) const {
+  const auto reference = answer(problem, {.kernels = Kernels::reference(), .executor = &serial_executor()});
+  if (!reference.ok()) return text_of(reference.status());
+  const auto& want = reference->of(part);
+  const auto& is = got.of(part);
+  if (is.size() != want.size()) return "of another length than this build's reference gives";
+  if (is == want) return "just what this build's reference gives";
+  const auto at = std::mismatch(is.begin(), is.end(), want.begin()).first - is.begin();
+  return fmt::format("this build's reference gives another value {}", at * got.values_of(part) / static_cast<std::int64_t>(is.size()));
+}
+
+bool Checker::check_inputs(const Case& one, const Problem& problem) {
+  const Digest* due = file_.find(one.name, "inputs");
+  if (due == nullptr) return report("the file has no digest of its inputs");
+  if (digest_of_inputs(problem) != *due) return report("the inputs are others: nothing can be said of the results");
+  ++digests_;
+  return true;
+}
+
+bool Checker::check_answer(const Case& one, const Problem& problem, const Way& way, const Answer& got) {
+  bool same = true;
+  for (const Part part : kParts) {
+    const Digest* due = file_.find(one.name, part_name(part));
+    const Digest is = digest_of(got, part);
+    if (due == nullptr) {
+      same = report(fmt::format("{}: the file has no digest of it", part_name(part)));
+    } else if (is != *due) {
+      same = report(fmt::format("{} by {}: {} values with digest {}, due are {} with {}; {}", part_name(part), way.name(), is.values,
+                                is.hex, due->values, due->hex, where(problem, got, part)));
+    } else {
+      ++digests_;
+      values_ += is.values;
+    }
+  }
+  ++answers_;
+  return same;
+}
+
+bool Checker::check_flips(const Case& one, const Problem& problem, const Answer& right) {
+  if (!flip_shows_in_inputs(problem)) return report("a flipped bit does not show in the inputs' digest");
+  ++flips_;
+  const Way way{.kernels = kernels_.front(), .executor = executors_[0].get()};
+  for (const Part part : kParts) {
+    const auto shown = flip_shows(problem, way, right, part);
+    if (!shown.ok()) return report(fmt::format("with a flipped bit: {}", text_of(shown.status())));
+    if (shown->empty()) return report(fmt::format("{} of {}: no flipped bit shows", part_name(part), one.name));
+    ++flips_;
+  }
+  return true;
+}
+
+bool Checker::check_case(const Case& one) {
+  const auto problem = problem_of(one);
+  if (!problem.ok()) return report(text_of(problem.status()));
+  if (!check_inputs(one, *problem)) return false;
+  bool same = true;
+  Answer first;
+  for (const Way& way : ways()) {
+    auto got = answer(*problem, way);
+    if (!got.ok()) {
+      same = report(fmt::format("{}: {}", way.name(), text_of(got.status())));
+      continue;
+    }
+    same = check_answer(one, *problem, way, *got) && same;
+    if (first.sparse_rows == 0) first = *std::move(got);
+  }
+  if (first.sparse_rows == 0) return report("no row leaves anything out");
+  return check_flips(one, *problem, first) && same;
+}
+
+void Checker::check(const Case& one) {
+  if (extent_ != Extent::kFull && !one.quick) {
+    ++left_out_;
+    return;
+  }
+  const std::int64_t answers = answers_;
+  const std::int64_t values = values_;
+  const bool same = check_case(one);
+  ++(same ? passed_ : failed_);
+  std::printf("%-32s %3lld ways %12lld values %s\n", one.name.c_str(), static_cast<long long>(answers_ - answers),
+              static_cast<long long>(values_ - values), same ? "agree" : "DIFFER");
+  std::fflush(stdout);
+}
+
+Status Checker::finish(const std::string& path) const {
+  std::string names;
+  for (const Kernels& kernels : kernels_) names += fmt::format("{}{}", names.empty() ? "" : ",", kernels.name());
+  const std::string closing = fmt::format(
+      "kernels {}\ncases {}\nleft_out {}\nanswers {}\ndigests {}\nvalues {}\nflips {}\nfailed {}\n", names, passed_ + failed_, left_out_, answers_, digests_, values_, flips_, failed_);
+  std::printf("kernels: %s\n%lld cases left out by the extent asked for\n%lld answers: %lld digests of %lld values compared, %lld flipped bits seen\n%lld passed, %lld failed\n", names.c_str(),
+              static_cast<long long>(left_out_), static_cast<long long>(answers_), static_cast<long long>(digests_), static_cast<long long>(values_),
+              static_cast<long long>(flips_), static_cast<long long>(passed_), static_cast<long long>(failed_));
+  if (path.empty()) return {};
+  std::ofstream out(path);
+  out << closing;
+  out.close();
+  if (!out) return Status::error(Code::kIo, "summary", fmt::format("summary: cannot write {}", path));
+  return {};
+}
+
+Status write_case(const Case& one, DigestFile& file) {
+  const auto problem = problem_of(one);
+  if (!problem.ok()) return problem.status();
+  const auto right = answer(*problem, {.kernels = Kernels::reference(), .executor = &serial_executor()});
+  if (!right.ok()) return right.status();
+  if (right->sparse_rows == 0) return Status::error(Code::kCorrupt, "case", "case: no row leaves anything out");
+  file.put(one.name, "inputs", digest_of_inputs(*problem));
+  for (const Part part : kParts) {
+    if (right->values_of(part) == 0) return Status::error(Code::kCorrupt, part_name(part), fmt::format("{}: nothing", part_name(part)));
+    file.put(one.name, part_name(part), digest_of(*right, part));
+  }
+  return {};
+}
+
+}  // namespace seriatim::agreement

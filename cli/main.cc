@@ -6,6 +6,7 @@
 #include <map>
 
 #include "commands.hpp"
+#include "seriatim/kernels.hpp"
 
 namespace seriatim::cli {
 
@@ -62,9 +63,15 @@ void add_cache(CLI::App& app, CacheCommands& commands) {
   commands.verify = verify;
 }
 
+std::string version() {
+  std::string text = fmt::format("seriatim {}\nkernels {} (SERIATIM_KERNELS forces one of:", SERIATIM_VERSION, default_kernels().name());
+  for (const Kernels& kernels : Kernels::available()) text += ' ' + kernels.name();
+  return text + ')';
+}
+
 int dispatch(int argc, char** argv) {
   CLI::App app("Deterministic sparse attention: top-k chooses the set, time chooses the order.", "seriatim");
-  app.set_version_flag("--version", "seriatim " SERIATIM_VERSION);
+  app.set_version_flag("--version", version);
   app.require_subcommand(1);
   RunOptions run_options;
   SelectOptions select_options;
@@ -77,6 +84,8 @@ int dispatch(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? kAgrees : kBadInput;
   }
+  // A forced implementation that is not there must not go unnoticed.
+  if (const auto kernels = Kernels::chosen(); !kernels.ok()) return refuse(kernels.status());
   if (cache.cache->parsed()) return cache.verify->parsed() ? cache_verify(cache.file) : cache_info(cache.file);
   return run_command->parsed() ? run(run_options) : select(select_options);
 }

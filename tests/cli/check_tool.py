@@ -5,6 +5,7 @@
 
 import argparse
 import json
+import os
 import pathlib
 import struct
 import subprocess
@@ -39,8 +40,9 @@ class Tool:
     def __init__(self, binary):
         self.binary = binary
 
-    def __call__(self, *arguments):
-        return subprocess.run([self.binary, *map(str, arguments)], text=True, capture_output=True, check=False)
+    def __call__(self, *arguments, kernels=None):
+        environment = {**os.environ, "SERIATIM_KERNELS": kernels} if kernels else None
+        return subprocess.run([self.binary, *map(str, arguments)], text=True, capture_output=True, check=False, env=environment)
 
     def refused(self, what, *arguments, naming):
         """Bad input: exit 2, one line on stderr that names the fault, nothing on stdout."""
@@ -157,6 +159,19 @@ def check_bad_scores(tool, folder):
     expect(out.read_text() == "what was there before", "a refused select touched its output")
 
 
+def check_kernels(tool, capture):
+    """Every implementation that the tool offers can be forced, says so, and gives the same digests."""
+    names = tool("--version").stdout.split("one of:")[1].strip(" )\n").split()
+    expect("reference" in names, f"kernels: {names} lacks the reference")
+    digests = set()
+    for name in names:
+        expect(f"kernels {name} " in tool("--version", kernels=name).stdout, f"kernels: {name} was forced and is not named")
+        digests.add(json.dumps(json.loads(tool("run", capture, "--json", kernels=name).stdout)["digests"]))
+    expect(len(digests) == 1, f"kernels: {len(digests)} digests from {names}")
+    done = tool("run", capture, kernels="abacus")
+    expect(done.returncode == 2 and "abacus" in done.stderr and names[0] in done.stderr, f"kernels: an unknown name gives {done}")
+
+
 def check_usage(tool):
     for arguments in ((), ("nonsense",), ("run",), ("select",), ("run", "--threads", "x", "y"), ("select", "s", "--nan", "maybe")):
         done = tool(*arguments)
@@ -179,6 +194,7 @@ def main():
         for capture in captures:
             check_run(tool, capture, folder)
             check_disagreement(tool, capture, folder)
+            check_kernels(tool, capture)
         check_bad_captures(tool, captures[0], folder)
         check_select(tool, folder)
         check_bad_scores(tool, folder)

@@ -64,5 +64,6 @@ void bench_score(Bench& bench);
 void bench_attend(Bench& bench);
 void bench_decode(Bench& bench);
 void bench_prefill(Bench& bench);
+void bench_cache(Bench& bench);
 
 }  // namespace seriatim::bench

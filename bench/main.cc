@@ -99,7 +99,7 @@ int run_all(Kernels kernels, bool quick, const std::string& filter, const std::s
     print_limits(machine.limits.back());
   }
   print_heading();
-  for (auto part : {bench_select, bench_score, bench_attend, bench_decode, bench_prefill}) part(bench);
+  for (auto part : {bench_select, bench_score, bench_attend, bench_decode, bench_prefill, bench_cache}) part(bench);
   const auto missed = std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == false; });
   const auto met = std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == true; });
   fmt::print("{} targets met, {} not met\n", met, missed);
@@ -120,7 +120,7 @@ int main(int argc, char** argv) {
   std::string json, filter, kernels_name;
   app.add_flag("--quick", quick, "Fewer rounds and sizes; ends within two minutes");
   app.add_option("--json", json, "Write machine and measures here")->type_name("FILE");
-  app.add_option("--only", filter, "Only the part of this name: select, score, attend, decode or prefill")->type_name("PART");
+  app.add_option("--only", filter, "Only the part of this name: select, score, attend, decode, prefill or cache")->type_name("PART");
   app.add_option("--kernels", kernels_name, "Force an implementation (default: the fastest, or SERIATIM_KERNELS)")->type_name("NAME");
   CLI11_PARSE(app, argc, argv);
   const auto kernels = kernels_name.empty() ? seriatim::Kernels::chosen() : seriatim::Kernels::named(kernels_name);

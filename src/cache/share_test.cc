@@ -282,6 +282,25 @@ TEST(CacheCapacity, ReservedMemoryNeedsNoMoreAndIsAllInTheCallersRegion) {
   EXPECT_EQ(Cache::create(geometry, options).status().code(), Code::kOutOfMemory);
 }
 
+TEST(CacheCapacity, WithoutAnyIndexThereAreNoPooledPages) {
+  const Geometry geometry = admit(small_options());
+  std::vector<std::byte> region(std::size_t{1} << 16);
+  RegionAllocator allocator(region);
+  CacheOptions options = cache_options(2, 2 * 64, 64);
+  options.layers[0].indexed = options.layers[1].indexed = false;
+  options.reserve = true;
+  options.allocator = &allocator;
+  auto cache = make_cache(geometry, options);
+  EXPECT_EQ(cache->bytes().pages(), 2 /*pages*/ * 2 /*layers*/ * 64 * 2 * 11 * 4);
+  const SequenceId a = *cache->add(4);
+  append(*cache, a, ids(1, 100));
+  ASSERT_TRUE(cache->evict_prefix(a, 7).ok());
+  append(*cache, a, ids(101, 9));
+  EXPECT_EQ(image(*cache, a), plain_image(geometry, options, 11, ids(8, 102)));
+  EXPECT_EQ(cache->bytes().pooled_keys, 0);
+  EXPECT_EQ(cache->bytes().raw_index_keys, 0);
+}
+
 TEST(CacheRefusesToShare, WhatIsNotThere) {
   const Geometry geometry = admit(small_options());
   const CacheOptions options = cache_options(1, 256, 64);

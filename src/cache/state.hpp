@@ -21,7 +21,8 @@ struct Store : Counted {
         layout(std::move(l)),
         norm_weights(std::move(weights)),
         token_pages(allocator, layout.token_page_bytes, capacity_pages),
-        pooled_pages(allocator, layout.pooled_page_bytes, kPooledPagesPerTokenPage * capacity_pages) {}
+        pooled_pages(allocator, layout.pooled_page_bytes,
+                     layout.pooled_page_bytes == 0 ? 0 : kPooledPagesPerTokenPage * capacity_pages) {}
 
   // An evicted prefix recomputes pooled keys beside the old ones; a full cache must have room for that.
   static constexpr std::int64_t kPooledPagesPerTokenPage = 2;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "seriatim/kernels.hpp"
 #include "support_rows.hpp"
 
 namespace {
@@ -34,6 +35,7 @@ TEST(RowAllocations, TheCounterCounts) {
 
 TEST(RowAllocations, FromScoresToRowThereIsNone) {
   const Geometry geometry = test::qsa();
+  (void)default_kernels();  // chosen once in a process
   for (const std::int64_t n : {0, 3, 2051, 2052, 8191, 262144}) {
     for (const NanPolicy nan : {NanPolicy::kRefuse, NanPolicy::kExclude}) {
       const auto scores = test::scores_of(test::Spread::kMostlyZero, n / 4, 1);

@@ -123,7 +123,8 @@ TEST(GeometryRefuses, EveryExtentThatIsZeroNegativeOrTooLargeByName) {
     for (const std::int64_t size : {std::int64_t{0}, std::int64_t{-1}, kMin, Geometry::kMaxExtent + 1,
                                     std::int64_t{1} << 31, std::int64_t{1} << 32, kMax}) {
       if (name == "value_dim" && size == 0) continue;  // head_dim
-      refuse([&](GeometryOptions& o) { o.*field = size; }, name, std::to_string(size) + " is not in 1..16777216");
+      refuse([&, field = field](GeometryOptions& o) { o.*field = size; }, name,
+             std::to_string(size) + " is not in 1..16777216");
     }
   }
 }

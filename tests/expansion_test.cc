@@ -50,6 +50,16 @@ TEST(Expansion, TheBudgetCountsGroupsAndTheTailComesOnTop) {
   EXPECT_GT(compared, 1000u);
 }
 
+TEST(Expansion, EveryGroupThatNanExcludesBeyondTheBudgetMakesTheRowAWholeGroupShorter) {
+  const Geometry geometry = test::row_geometry(4, 16);
+  for (std::size_t numbers = 0; numbers <= 10; ++numbers) {
+    std::vector<float> scores(10, test::kNaN);
+    for (std::size_t i = 0; i < numbers; ++i) scores[(7 * i) % 10] = static_cast<float>(i);
+    const test::Planned planned = test::plan(geometry, {0, 41}, scores, NanPolicy::kExclude);
+    EXPECT_EQ(planned.count, static_cast<std::int64_t>(std::min<std::size_t>(numbers, 4)) * 4 + 1) << numbers;
+  }
+}
+
 TEST(Expansion, GroupsCountFromTheAnchorAndNotFromPositionZero) {
   const Geometry geometry = test::row_geometry(4, 4);
   for (const std::int32_t anchor : {0, 1, 2, 3, 1000003}) {

@@ -91,7 +91,6 @@ TEST(Membership, AnExcludedNanGroupIsNeverReadAndTheOthersAreChosenAsIfItWereNot
     const test::Planned planned = test::plan(geometry, run, scores, NanPolicy::kExclude);
     ASSERT_TRUE(planned.status.ok());
     ASSERT_EQ(test::groups_touched({geometry, run, scores, planned.row()}), expected) << mask;
-    ASSERT_EQ(planned.count, static_cast<std::int64_t>(expected.size()) * 4 + 1) << "the row gets shorter";
     ++compared;
   }
   EXPECT_EQ(compared, 1024u);

@@ -50,10 +50,11 @@ TEST(Tail, IsAllThereIsBeforeTheFirstGroupCloses) {
 TEST(Tail, EndsWhenItsGroupCloses) {
   const Geometry geometry = test::row_geometry(4, 4);
   const std::vector<float> first_wins{1.0f, 0.0f, 0.0f};
-  const std::vector<std::int32_t> open = test::plan(geometry, {0, 11}, std::span(first_wins).first(2)).row();
-  EXPECT_EQ(open, (std::vector<std::int32_t>{0, 1, 2, 3, 8, 9, 10}));
-  const std::vector<std::int32_t> closed = test::plan(geometry, {0, 12}, first_wins).row();
-  EXPECT_EQ(closed, (std::vector<std::int32_t>{0, 1, 2, 3})) << "a token that has completed a group is read only if it wins";
+  const auto open = test::plan(geometry, {0, 11}, std::span(first_wins).first(2)).row();
+  expect_tail({geometry, {0, 11}, {}, open});
+  const auto closed = test::plan(geometry, {0, 12}, first_wins).row();
+  ASSERT_FALSE(closed.empty());
+  EXPECT_LT(closed.back(), 4) << "a token that has completed a group is read only if it wins";
 }
 
 TEST(Tail, StaysWhenEveryGroupIsExcluded) {

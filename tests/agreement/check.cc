@@ -16,6 +16,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "the digests are of little-endian bytes");
 
 constexpr std::array kThreads{1, 2, 3, 8};
+constexpr std::int64_t kLeanFlipTokens = 500;  // a case is computed six times more and oftener for its flips
 
 Digest digest_of(const Answer& answer, Part part) { return {answer.values_of(part), digest({answer.of(part)})}; }
 
@@ -128,6 +129,7 @@ bool Checker::check_case(const Case& one) {
     if (first.sparse_rows == 0) first = *std::move(got);
   }
   if (first.sparse_rows == 0) return report("no row leaves anything out");
+  if (extent_ == Extent::kLean && problem->tokens() > kLeanFlipTokens) return same;
   return check_flips(one, *problem, first) && same;
 }
 

@@ -14,12 +14,14 @@
 #include <algorithm>
 #include <array>
 #include <limits>
+#include <utility>
 
 #include <hwy/highway.h>
 
 #include "attend/attend_kernels.hpp"
 #include "attend/block_scratch.hpp"
-#include "attend/prefetch.hpp"
+#include "attend/fetch.hpp"
+#include "attend/key_lanes-inl.hpp"
 #include "attend/softmax-inl.hpp"
 #include "attend/tiles-inl.hpp"
 #include "attend/write-inl.hpp"
@@ -130,15 +132,16 @@ class Block {
     Located located[2];
     Located* now = &located[0];
     Located* next = &located[1];
+    const std::size_t steps = kSplit * (queries * head_tiles() * ((value_dim_ + kPair - 1) / kPair) + kKeyFetchSteps * (head_dim_ / kDimBlock));
     locate(merged, *now);
-    prefetch_keys(*now).step(now->chunk.entries);
+    Fetch(key_rows(*now), {}, 1).rest();
     load_queries();
     for (; now->chunk.entries > 0; std::swap(now, next)) {
       locate(merged, *next);
+      fetch_ = Fetch(value_rows(*now), key_rows(*next), steps);
       multiply_keys(*now);
-      next_keys_ = prefetch_keys(*next);
       for (std::size_t q = 0; q < queries; ++q) take(q, *now);
-      next_keys_.step(next->chunk.entries);
+      fetch_.rest();
     }
     for (std::size_t q = 0; q < queries; ++q) {
       if (states_[q].entries > 0) close_split(q);
@@ -152,14 +155,18 @@ class Block {
       located.keys[j] = slot.key;
       located.values[j] = slot.value;
     }
+    Fetch::open_pages(key_rows(located));
+    Fetch::open_pages(value_rows(located));
   }
 
-  Prefetch prefetch_keys(const Located& located) const {
-    return Prefetch(located.keys.data(), located.chunk.entries, static_cast<std::int64_t>(head_dim_ * Stored::kBytes));
+  std::size_t head_tiles() const { return (heads_ + kMostTileHeads - 1) / kMostTileHeads; }
+  Fetch::Rows key_rows(const Located& located) const {
+    return {located.keys.data(), located.keys.data() + located.chunk.entries, head_dim_ * Stored::kBytes};
   }
-  Prefetch prefetch_values(const Located& located) const {
+  // None where the values alias the keys.
+  Fetch::Rows value_rows(const Located& located) const {
     if (geometry_.values_alias_keys()) return {};
-    return Prefetch(located.values.data(), located.chunk.entries, static_cast<std::int64_t>(value_dim_ * Stored::kBytes));
+    return {located.values.data(), located.values.data() + located.chunk.entries, value_dim_ * Stored::kBytes};
   }
 
   // Queries -> [tile][dim][column of the tile], zeros in columns that pad the last vector.
@@ -178,7 +185,7 @@ class Block {
   void load_column(std::size_t column, float* to, std::size_t width) {
     const ConstTensor& query = block_.queries[column / heads_].query;
     const std::byte* from = query.at(block_.kv_head * geometry_.heads_per_kv() + static_cast<std::int64_t>(column % heads_));
-    float* row = scratch_.keys();  // free until keys are widened
+    float* row = scratch_.row();
     if (query.stride_bytes[1] == static_cast<std::int64_t>(Stored::kBytes)) {
       widen<Stored>(from, head_dim_, row);
     } else {
@@ -187,45 +194,112 @@ class Block {
     for (std::size_t i = 0; i < head_dim_; ++i) to[i * width] = row[i];
   }
 
-  // The logits of every entry of the chunk and every column; meanwhile the chunk's values are fetched.
-  void multiply_keys(const Located& located) {
-    Prefetch values = prefetch_values(located);
-    for (std::size_t first = 0; first < located.chunk.entries; first += kKeyRows) {
-      const std::size_t rows = std::min<std::size_t>(kKeyRows, located.chunk.entries - first);
-      for (std::size_t r = 0; r < rows; ++r) widen_key(located.keys[first + r], r);
-      for (std::size_t tile = 0; tile < tiles_.count(); ++tile) {
-        multiply_tile(tile, first, rows);
-        values.step((kKeyRows + tiles_.count() - 1) / tiles_.count());
+  // Keys of the chunk from `first` and their dims from `dim`.
+  struct KeyStep {
+    std::size_t first = 0;
+    std::size_t dim = 0;
+  };
+
+  // Whether a lane per key leaves fewer lanes idle than a lane per column, by more than it costs to turn the keys.
+  bool lanes_are_keys() const {
+    if (Stored::kDType == DType::kF16 || head_dim_ % kTurnedDims != 0 || tiles_.count() > 1) return false;
+    const std::size_t columns = block_.queries.size() * heads_;
+    return columns + kTurningCost <= tiles_.vecs() * kLanes;
+  }
+
+  // The same with a lane per key, a block of dims of kLaneKeys keys after the other.
+  void multiply_turned_keys(const Located& located) {
+    const std::size_t entries = located.chunk.entries;
+    std::array<const std::byte*, kSplitEntries + kLaneKeys> keys;  // past the last key, the last again
+    std::copy_n(located.keys.begin(), entries, keys.begin());
+    std::fill_n(keys.begin() + static_cast<std::ptrdiff_t>(entries), kLaneKeys, located.keys[entries - 1]);
+    for (std::size_t first = 0; first < entries; first += kLaneKeys) {
+      for (std::size_t dim = 0; dim < head_dim_; dim += kTurnedBlock) {
+        turn<Stored>(keys.data() + first, dim * Stored::kBytes, turned_dims_from(dim), scratch_.keys());
+        multiply_turned({first, dim});
       }
     }
   }
 
-  void widen_key(const std::byte* key, std::size_t row) {
-    for (std::size_t i = 0; i < head_dim_; i += kDimBlock) {
-      widen<Stored>(key + i * Stored::kBytes, std::min<std::size_t>(kDimBlock, head_dim_ - i), scratch_.keys() + i * kKeyRows + row * kDimBlock);
+  static constexpr std::size_t kTurnedBlock = kTurnedWords * sizeof(float) / Stored::kBytes;  // in dims
+  std::size_t turned_dims_from(std::size_t dim) const { return std::min(kTurnedBlock, head_dim_ - dim); }
+
+  void multiply_turned(const KeyStep& step) {
+    const std::size_t columns = block_.queries.size() * heads_;
+    const std::size_t width = tiles_.vecs() * kLanes;
+    const std::size_t tiles = (columns + kMostTileHeads - 1) / kMostTileHeads;
+    const DimBlock dims{turned_dims_from(step.dim), step.dim == 0, step.dim + kTurnedBlock >= head_dim_};
+    float* logits = scratch_.strip();  // [columns][kLaneKeys]
+    for (std::size_t t = 0; t < tiles; ++t) {
+      const std::size_t column = t * columns / tiles;
+      with_heads((t + 1) * columns / tiles - column, [&](auto count) HWY_ATTR {
+        key_lanes_tile<Stored, decltype(count)::value>(scratch_.queries() + step.dim * width + column, width, scratch_.keys(), dims, geometry_.softmax_scale(),
+                                                       logits + column * kLaneKeys, fetch_);
+      });
+    }
+    if (dims.last) turn_back(logits, columns, scratch_.logits() + step.first * logits_stride_);
+  }
+
+  // [column][key] -> [key][column]
+  void turn_back(const float* tile, std::size_t columns, float* logits) {
+    for (std::size_t column = 0; column < columns; column += kLanes) {
+      std::array<const std::byte*, kLanes> rows;
+      for (std::size_t i = 0; i < kLanes; ++i) rows[i] = reinterpret_cast<const std::byte*>(tile + std::min(column + i, columns - 1) * kLaneKeys);
+      for (std::size_t key = 0; key < kLaneKeys; key += 4) turn_four(rows.data(), key * sizeof(float), logits + key * logits_stride_ + column, logits_stride_);
     }
   }
 
-  void multiply_tile(std::size_t tile, std::size_t first, std::size_t rows) {
+  // The logits of every entry of the chunk and every column, one block of dims after the other. While some keys are
+  // multiplied the next ones are widened.
+  void multiply_keys(const Located& located) {
+    if (lanes_are_keys()) return multiply_turned_keys(located);
+    const std::size_t entries = located.chunk.entries;
+    float* now = scratch_.keys();
+    float* next = now + kKeyRows * kDimBlock;
+    widen_keys(located, {0, 0}, now);
+    for (KeyStep step{0, 0}; step.dim < head_dim_; std::swap(now, next)) {
+      KeyStep following = {step.first + kKeyRows, step.dim};
+      if (following.first >= entries) following = {0, step.dim + kDimBlock};
+      const bool beside = is_whole(step, entries) && is_whole(following, entries);
+      for (std::size_t tile = 0; tile < tiles_.count(); ++tile) {
+        NextKeys keys;
+        if (beside && tile == 0) keys = {located.keys.data() + following.first, following.dim * Stored::kBytes, next};
+        multiply_tile(tile, step, std::min<std::size_t>(kKeyRows, entries - step.first), now, keys);
+      }
+      if (!beside && following.dim < head_dim_) widen_keys(located, following, next);
+      step = following;
+    }
+  }
+
+  bool is_whole(const KeyStep& step, std::size_t entries) const { return step.first + kKeyRows <= entries && step.dim + kDimBlock <= head_dim_; }
+
+  void widen_keys(const Located& located, const KeyStep& step, float* to) {
+    const std::size_t end = std::min<std::size_t>(step.first + kKeyRows, located.chunk.entries);
+    for (std::size_t j = step.first; j < end; ++j, to += kDimBlock) {
+      widen<Stored>(located.keys[j] + step.dim * Stored::kBytes, dims_from(step.dim), to);
+    }
+  }
+
+  std::size_t dims_from(std::size_t dim) const { return std::min<std::size_t>(kDimBlock, head_dim_ - dim); }
+
+  void multiply_tile(std::size_t tile, const KeyStep& step, std::size_t rows, const float* keys, const NextKeys& next) {
     const std::size_t vec = tiles_.first_vec(tile);
     switch (tiles_.first_vec(tile + 1) - vec) {
-      case 1: return multiply_tile<1>(vec, first, rows);
-      case 2: return multiply_tile<2>(vec, first, rows);
-      default: return multiply_tile<3>(vec, first, rows);
+      case 1: return multiply_tile<1>(vec, step, rows, keys, next);
+      case 2: return multiply_tile<2>(vec, step, rows, keys, next);
+      default: return multiply_tile<3>(vec, step, rows, keys, next);
     }
   }
 
   template <std::size_t kVecs>
-  void multiply_tile(std::size_t vec, std::size_t first, std::size_t rows) {
-    const float* queries = scratch_.queries() + vec * kLanes * head_dim_;
-    float* logits = scratch_.logits() + first * logits_stride_ + vec * kLanes;
-    for (std::size_t i = 0; i < head_dim_; i += kDimBlock) {
-      const DimBlock dims{std::min<std::size_t>(kDimBlock, head_dim_ - i), i == 0, i + kDimBlock >= head_dim_};
-      // Rows past the last key are computed from what was left there, and never looked at.
-      for (std::size_t r = 0; r < rows; r += kTileKeys<kVecs>) {
-        logits_tile<kVecs>(queries + i * kVecs * kLanes, scratch_.keys() + i * kKeyRows + r * kDimBlock, dims,
-                           geometry_.softmax_scale(), logits + r * logits_stride_, logits_stride_);
-      }
+  void multiply_tile(std::size_t vec, const KeyStep& step, std::size_t rows, const float* keys, NextKeys next) {
+    const float* queries = scratch_.queries() + vec * kLanes * head_dim_ + step.dim * kVecs * kLanes;
+    float* logits = scratch_.logits() + step.first * logits_stride_ + vec * kLanes;
+    const DimBlock dims{dims_from(step.dim), step.dim == 0, step.dim + kDimBlock >= head_dim_};
+    // Rows past the last key are computed from what was left there, and never looked at.
+    for (std::size_t r = 0; r < rows; r += kTileKeys<kVecs>) {
+      logits_tile<Stored, kVecs>(queries, keys + r * kDimBlock, dims, geometry_.softmax_scale(), logits + r * logits_stride_, logits_stride_, next, fetch_);
+      if (next.keys != nullptr) next = {next.keys + kTileKeys<kVecs>, next.offset_bytes, next.to + kTileKeys<kVecs> * kDimBlock};
     }
   }
 
@@ -262,32 +336,29 @@ class Block {
   }
 
   void sum_values(Weighted split, const FoldInto& fold) {
-    const std::size_t head_tiles = (heads_ + kMostTileHeads - 1) / kMostTileHeads;
-    const std::size_t tiles = head_tiles * ((value_dim_ + kPair - 1) / kPair);
-    const std::size_t fetch = (kSplit + tiles - 1) / tiles;
     for (std::size_t dim = 0; dim < value_dim_; dim += kPair) {
       split.offset_bytes = dim * Stored::kBytes;
       // What does not fill two vectors, or is read more than twice, is widened first.
       const bool whole = dim + kPair <= value_dim_;
-      if (whole && (head_tiles <= 2 || Stored::kBytes == sizeof(float))) {
-        sum_dims<Stored>(split, dim, head_tiles, fetch, fold);
+      if (whole && (head_tiles() <= 2 || Stored::kBytes == sizeof(float))) {
+        sum_dims<Stored>(split, dim, fold);
       } else {
         widen_strip(split, whole ? kPair : value_dim_ - dim);
-        sum_dims<StoredF32>({strip_rows_.data(), 0, split.weights, split.stride, split.entries}, dim, head_tiles, fetch, fold);
+        sum_dims<StoredF32>({strip_rows_.data(), 0, split.weights, split.stride, split.entries}, dim, fold);
       }
     }
   }
 
   // Two vectors of dims from `dim`, all heads in tiles as even as can be; meanwhile the next keys are fetched.
   template <typename From>
-  void sum_dims(const Weighted& split, std::size_t dim, std::size_t head_tiles, std::size_t fetch, const FoldInto& fold) {
-    for (std::size_t tile = 0; tile < head_tiles; ++tile) {
-      const std::size_t head = tile * heads_ / head_tiles;
-      const std::size_t end = (tile + 1) * heads_ / head_tiles;
+  void sum_dims(const Weighted& split, std::size_t dim, const FoldInto& fold) {
+    for (std::size_t tile = 0; tile < head_tiles(); ++tile) {
+      const std::size_t head = tile * heads_ / head_tiles();
+      const std::size_t end = (tile + 1) * heads_ / head_tiles();
       Weighted in = split;
       in.weights += head;
-      values_tile<From>(end - head, in, {fold.sums + head * fold.stride + dim, fold.stride, fold.a == nullptr ? nullptr : fold.a + head, fold.b + head});
-      next_keys_.step(fetch);
+      const FoldInto into{fold.sums + head * fold.stride + dim, fold.stride, fold.a == nullptr ? nullptr : fold.a + head, fold.b + head};
+      with_heads(end - head, [&](auto heads) HWY_ATTR { values_tile<From, decltype(heads)::value>(in, into, fetch_); });
     }
   }
 
@@ -356,6 +427,7 @@ class Block {
 
   static constexpr std::size_t kSplit = kSplitEntries;
   static constexpr std::size_t kPair = 2 * kLanes;
+  static constexpr std::size_t kTurningCost = Stored::kBytes == sizeof(float) ? 4 : 2;  // in columns
 
   const AttendBlock& block_;
   const Geometry& geometry_;
@@ -368,7 +440,7 @@ class Block {
   const std::size_t logits_stride_;
   const ColumnTiles tiles_;
   SlotWalk walk_;
-  Prefetch next_keys_;
+  Fetch fetch_;  // of the next chunk
   float* partials_ = nullptr;  // where the next split's partial goes; null: splits are folded as they close
   std::array<const std::byte*, kSplitEntries> strip_rows_;
   std::array<State, kMostBlockQueries> states_;

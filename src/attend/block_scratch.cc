@@ -37,7 +37,8 @@ BlockScratch::BlockScratch(const Geometry& geometry, std::int64_t queries, float
       logits_stride_(round_up(queries * heads_, kMostLanes) + kMostLanes) {
   Pieces pieces(memory);
   queries_ = pieces.take(geometry.head_dim() * round_up(queries * heads_, kMostLanes));
-  keys_ = pieces.take(kKeyRows * round_up(geometry.head_dim(), kDimBlock));
+  keys_ = pieces.take(2 * 2 * kMostLanes * kDimBlock);
+  row_ = pieces.take(geometry.head_dim());
   logits_ = pieces.take(kSplitEntries * logits_stride_);
   strip_ = pieces.take(kSplitEntries * 2 * kMostLanes);
   factors_ = pieces.take(2 * heads_padded_);

@@ -9,8 +9,8 @@
 namespace seriatim {
 
 inline constexpr std::int64_t kMostLanes = 16;
-inline constexpr std::int64_t kKeyRows = 16;   // keys that are widened together
-inline constexpr std::int64_t kDimBlock = 128; // dims of a key that are multiplied in one go
+inline constexpr std::int64_t kKeyRows = 16;    // keys that are multiplied together
+inline constexpr std::int64_t kDimBlock = 128;  // dims of a key that are multiplied in one go
 
 constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -32,7 +32,8 @@ class BlockScratch {
   std::int64_t logits_stride() const { return logits_stride_; }
 
   float* queries() const { return queries_; }  // [head_dim][columns], columns in tiles of registers
-  float* keys() const { return keys_; }        // [head_dim / kDimBlock][kKeyRows][kDimBlock]
+  float* keys() const { return keys_; }        // [2][2 * kMostLanes][kDimBlock]: those in use and the next
+  float* row() const { return row_; }          // [head_dim]
   float* logits() const { return logits_; }    // [kSplitEntries][logits_stride]
   float* strip() const { return strip_; }      // [kSplitEntries][2 * kMostLanes]: two vectors of values of each entry
   float* factors() const { return factors_; }  // [2][heads_padded]: the fold's a and b
@@ -57,6 +58,7 @@ class BlockScratch {
   std::int64_t logits_stride_;
   float* queries_;
   float* keys_;
+  float* row_;
   float* logits_;
   float* strip_;
   float* factors_;

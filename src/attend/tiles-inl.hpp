@@ -9,12 +9,15 @@
 #define SERIATIM_ATTEND_TILES_INL_HPP_
 #endif
 
+#include <algorithm>
 #include <cstddef>
+#include <type_traits>
 #include <utility>
 
 #include <hwy/highway.h>
 
 #include "attend/block_scratch.hpp"
+#include "attend/fetch.hpp"
 #include "base/widen-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
@@ -29,6 +32,9 @@ inline constexpr std::size_t kTileKeys = (kVecs == 1 ? 16 : 8) / (kFewRegisters 
 inline constexpr std::size_t kMostTileVecs = 3;
 // Heads of one tile of outputs, two vectors of dims each.
 inline constexpr std::size_t kMostTileHeads = kFewRegisters ? 6 : 12;
+
+// While a block of dims of one key is widened so many steps of fetching are taken; one while the values of an entry are added.
+inline constexpr std::size_t kKeyFetchSteps = 4;
 
 // A tile is a flat array of registers [rows][kVecs]; kT runs over it at compile time, because only arrays that are
 // indexed by constants stay in registers.
@@ -62,11 +68,46 @@ struct DimBlock {
   bool last = false;  // then the logits are scaled
 };
 
+// Keys of the next tile, to be widened meanwhile: loads and stores have room beside the products.
+struct NextKeys {
+  const std::byte* const* keys = nullptr;  // [kTileKeys]
+  std::size_t offset_bytes = 0;            // to the next block's first dim; kDimBlock dims are widened
+  float* to = nullptr;                     // [kTileKeys][kDimBlock]
+};
+
+template <std::size_t kVecs, std::size_t... kT>
+HWY_INLINE void multiply_dim(const float* HWY_RESTRICT queries, const float* HWY_RESTRICT keys, FloatVec (&tile)[sizeof...(kT)],
+                             std::index_sequence<kT...> all) {
+  FloatVec columns[kVecs];
+  load_tile<kVecs>(queries, 0, columns, std::make_index_sequence<kVecs>());
+  add_outer<kVecs, kDimBlock>(keys, columns, tile, all);
+}
+
+// The products of a whole block of dims, between them the widening of as many dims of the next keys.
+template <typename Stored, std::size_t kVecs, std::size_t... kT>
+HWY_INLINE void multiply_and_widen(const float* HWY_RESTRICT queries, const float* HWY_RESTRICT keys, const NextKeys& next, Fetch& fetch,
+                                   FloatVec (&tile)[sizeof...(kT)], std::index_sequence<kT...> all) {
+  constexpr std::size_t kDims = kDimBlock / kTileKeys<kVecs>;  // multiplied while one key is widened
+  constexpr std::size_t kWidened = kDimBlock / kLanes;         // vectors of one key
+  constexpr std::size_t kSteps = std::min(kDims, kWidened);
+  for (std::size_t k = 0; k < kTileKeys<kVecs>; ++k) {
+    const std::byte* from = next.keys[k] + next.offset_bytes;
+    float* HWY_RESTRICT to = next.to + k * kDimBlock;
+    fetch.some(kKeyFetchSteps);
+    for (std::size_t step = 0; step < kSteps; ++step) {
+      for (std::size_t w = 0; w < kWidened / kSteps; ++w, from += kLanes * Stored::kBytes, to += kLanes) {
+        hn::StoreU(Stored::load(from), FloatTag(), to);
+      }
+      for (std::size_t i = 0; i < kDims / kSteps; ++i, queries += kVecs * kLanes, ++keys) multiply_dim<kVecs>(queries, keys, tile, all);
+    }
+  }
+}
+
 // logits[key][column] for kTileKeys keys and kVecs vectors of columns (heads of queries).
-// Takes   queries [dims][kVecs * kLanes], keys [kTileKeys][kDimBlock]
-template <std::size_t kVecs>
+// Takes   queries [dims][kVecs * kLanes], keys [kTileKeys][kDimBlock]; next.keys null: nothing to widen
+template <typename Stored, std::size_t kVecs>
 HWY_NOINLINE void logits_tile(const float* HWY_RESTRICT queries, const float* HWY_RESTRICT keys, DimBlock block, float scale,
-                              float* HWY_RESTRICT logits, std::size_t stride) {
+                              float* HWY_RESTRICT logits, std::size_t stride, const NextKeys& next, Fetch& fetch) {
   constexpr std::make_index_sequence<kTileKeys<kVecs> * kVecs> all;
   FloatVec tile[kTileKeys<kVecs> * kVecs];
   if (block.first) {
@@ -74,10 +115,10 @@ HWY_NOINLINE void logits_tile(const float* HWY_RESTRICT queries, const float* HW
   } else {
     load_tile<kVecs>(logits, stride, tile, all);
   }
-  for (std::size_t i = 0; i < block.dims; ++i) {
-    FloatVec columns[kVecs];
-    load_tile<kVecs>(queries + i * kVecs * kLanes, 0, columns, std::make_index_sequence<kVecs>());
-    add_outer<kVecs, kDimBlock>(keys + i, columns, tile, all);
+  if (next.keys != nullptr) {
+    multiply_and_widen<Stored, kVecs>(queries, keys, next, fetch, tile, all);
+  } else {
+    for (std::size_t i = 0; i < block.dims; ++i) multiply_dim<kVecs>(queries + i * kVecs * kLanes, keys + i, tile, all);
   }
   if (block.last) scale_tile(scale, tile, all);
   store_tile<kVecs>(tile, logits, stride, all);
@@ -109,41 +150,30 @@ HWY_INLINE void fold_tile(const FoldInto& fold, FloatVec (&tile)[sizeof...(kT)],
 
 // Two vectors of value dims for kHeads heads, over the entries of a split.
 template <typename Stored, std::size_t kHeads>
-HWY_NOINLINE void values_tile(const Weighted& in, const FoldInto& fold) {
+HWY_NOINLINE void values_tile(const Weighted& in, const FoldInto& fold, Fetch& fetch) {
   constexpr std::make_index_sequence<kHeads * 2> all;
   FloatVec tile[kHeads * 2];
   clear_tile(tile, all);
-  const float* HWY_RESTRICT weights = in.weights;
-  for (std::size_t j = 0; j < in.entries; ++j, weights += in.stride) {
+  const auto add_entry = [&](std::size_t j) HWY_ATTR {
     FloatVec dims[2];
     Stored::load_pair(in.values[j] + in.offset_bytes, dims[0], dims[1]);
-    add_outer<2, 1>(weights, dims, tile, all);
+    add_outer<2, 1>(in.weights + j * in.stride, dims, tile, all);
+  };
+  for (std::size_t j = 0; j < in.entries; ++j) {
+    fetch.some(1);
+    add_entry(j);
   }
   if (fold.a != nullptr) fold_tile(fold, tile, all);
   store_tile<2>(tile, fold.sums, fold.stride, all);
 }
 
-template <typename Stored>
-HWY_INLINE void values_tile(std::size_t heads, const Weighted& in, const FoldInto& fold) {
-  switch (heads) {
-    case 1: return values_tile<Stored, 1>(in, fold);
-    case 2: return values_tile<Stored, 2>(in, fold);
-    case 3: return values_tile<Stored, 3>(in, fold);
-    case 4: return values_tile<Stored, 4>(in, fold);
-    case 5: return values_tile<Stored, 5>(in, fold);
-    case 6: return values_tile<Stored, 6>(in, fold);
-    default: break;
+// Calls call(std::integral_constant<size_t, heads>), heads in 1 .. kMostTileHeads.
+template <std::size_t kHeads = kMostTileHeads, typename Call>
+HWY_INLINE void with_heads(std::size_t heads, Call&& call) {
+  if constexpr (kHeads > 1) {
+    if (heads < kHeads) return with_heads<kHeads - 1>(heads, call);
   }
-  if constexpr (kMostTileHeads > 6) {
-    switch (heads) {
-      case 7: return values_tile<Stored, 7>(in, fold);
-      case 8: return values_tile<Stored, 8>(in, fold);
-      case 9: return values_tile<Stored, 9>(in, fold);
-      case 10: return values_tile<Stored, 10>(in, fold);
-      case 11: return values_tile<Stored, 11>(in, fold);
-      default: return values_tile<Stored, 12>(in, fold);
-    }
-  }
+  call(std::integral_constant<std::size_t, kHeads>());
 }
 
 }  // namespace seriatim::HWY_NAMESPACE

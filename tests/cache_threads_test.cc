@@ -110,7 +110,7 @@ void write_step(Shared& shared, Written& written, std::mt19937& random, TokenId 
 void shorten(Shared& shared, Written& written, std::mt19937& random) {
   const auto held = static_cast<std::int64_t>(written.tokens.size());
   if (held > kMostTokens) {
-    const auto evicted = static_cast<std::int64_t>(held / 2 + random() % 4);
+    const std::int64_t evicted = held / 2 + static_cast<std::int64_t>(random() % 4);
     ASSERT_TRUE(shared.cache->evict_prefix(shared.sequence, evicted).ok());
     written.anchor += evicted;
     written.tokens.erase(written.tokens.begin(), written.tokens.begin() + evicted);

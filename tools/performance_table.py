@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+"""Turns the JSON of scripts/bench into the table of docs/performance.md, on stdout.
+
+    scripts/bench --json bench.json && tools/performance_table.py bench.json
+"""
+
+import json
+import sys
+
+
+def duration(ns):
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def main():
+    with open(sys.argv[1], encoding="utf-8") as file:
+        run = json.load(file)
+    machine = run["machine"]
+    print(f"{machine['cpu']}, kernels {machine['kernels']}, {machine['build']}, {machine['date']}.\n")
+    for limits in machine["limits"]:
+        print(f"- {limits['threads']} thread(s): fma peak {2 * limits['fma_per_ns']:.0f} GFLOP/s; reads {limits['dram_bytes_per_ns']:.1f} GB/s from"
+              f" DRAM, {limits['l3_bytes_per_ns']:.0f} from 4 MiB, {limits['l2_bytes_per_ns']:.0f} from 256 KiB a thread")
+    print("\n| measure | median | spread | limit | to limit | peers, times slower | target | met |\n|---|---|---|---|---|---|---|---|")
+    for m in run["measures"]:
+        limit = duration(m["limit_ns"]) if m["limit_ns"] else ""
+        ratio = f"{m['to_limit']:.2f}" if m["to_limit"] else ""
+        peers = "; ".join(f"{name} {times:.1f}" for name, times in m["peers"].items())
+        met = {True: "yes", False: "**no**", None: ""}[m["met"]]
+        print(f"| {m['name']} | {duration(m['median_ns'])} | {100 * m['spread']:.0f} % | {limit} | {ratio} | {peers} | {m['target']} | {met} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -174,8 +174,10 @@ class Search {
   HWY_INLINE float low() const { return score_of(low_); }
   HWY_INLINE std::size_t above() const { return above_; }
 
-  // Narrows the interval to what is in it.
+  // Narrows the interval to what is in it: at first, and when it may have become much wider than that.
   HWY_INLINE void look(const Pool& pool) {
+    constexpr int kTries = 8;
+    if (step_ % kTries != 0) return;
     const auto [least, greatest] = pool.ends(score_of(low_), score_of(high_ - 1));
     low_ = key_of(least);
     high_ = key_of(greatest) + 1;
@@ -183,21 +185,22 @@ class Search {
 
   // A key inside. First one that fits if scores thin out exponentially, as the best few of most inputs do; then along
   // the line through the last two tries; and if that has not ended soon, the middle, which does.
-  HWY_INLINE std::int64_t next(std::size_t keep, int step) const {
+  HWY_INLINE std::int64_t next(std::size_t keep) const {
     constexpr int kLines = 16;
     const float from = score_of(low_);
     const float to = score_of(high_ - 1);
     float value = last_ + distance(last_reach_, keep) * (last_ - before_) / (distance(before_reach_, keep) - distance(last_reach_, keep));
-    if (step == 0) value = from + (to - from) * distance(reach_, keep) / (distance(reach_, keep) + 3.0f);
+    if (step_ == 0) value = from + (to - from) * distance(reach_, keep) / (distance(reach_, keep) + 3.0f);
     if (!(value > from && value < to)) value = from * 0.5f + to * 0.5f;
-    const bool line = step < kLines / 2 || (step < kLines && step % 2 == 0);
+    const bool line = step_ < kLines / 2 || (step_ < kLines && step_ % 2 == 0);
     if (!line || !std::isfinite(value)) return low_ + (high_ - low_) / 2;
     return std::clamp(key_of(value), low_ + 1, high_ - 1);
   }
 
   HWY_INLINE void learn(std::int64_t key, std::size_t reach, std::size_t keep) {
     before_ = step_ == 0 ? score_of(low_) : last_;
-    before_reach_ = step_++ == 0 ? reach_ : last_reach_;
+    before_reach_ = step_ == 0 ? reach_ : last_reach_;
+    ++step_;
     last_ = score_of(key);
     last_reach_ = reach;
     if (reach >= keep) {
@@ -219,14 +222,13 @@ class Search {
   int step_ = 0;
 };
 
-// The cut that leaves `keep` >= 1 of the pool, or up to `slack` more. The pool has `keep` or more that are no NaN.
+// The cut that leaves `keep` >= 1 of the pool, or up to `slack` more; of a pool with fewer numbers, its least.
 HWY_INLINE Cut find_cut(const Pool& pool, std::size_t keep, std::size_t slack) {
-  constexpr int kLook = 8;  // tries after which the interval may have become much wider than what it holds
   Search search(pool.size());
-  for (int step = 0;; ++step) {
-    if (step % kLook == 0) search.look(pool);
+  while (true) {
+    search.look(pool);
     if (search.over()) return {search.low(), keep - search.above()};
-    const std::int64_t key = search.next(keep, step);
+    const std::int64_t key = search.next(keep);
     const std::size_t reach = pool.reach(score_of(key));
     if (reach >= keep && reach <= keep + slack) return {score_of(key), reach};
     search.learn(key, reach, keep);
@@ -236,26 +238,23 @@ HWY_INLINE Cut find_cut(const Pool& pool, std::size_t keep, std::size_t slack) {
 // Scores from all over an array.
 class Sample {
  public:
-  // `load` gives four neighbours' bits.
-  template <class Load>
-  HWY_INLINE Sample(std::size_t count, Load load) {
+  // `scores` as floats or as their bits.
+  template <class Score>
+  HWY_INLINE Sample(const Score* scores, std::size_t count) {
     HWY_ALIGN std::uint32_t places[kSamplePlaces];
     for (std::uint32_t i = 0; i < kSamplePlaces; ++i) places[i] = sample_place(i, static_cast<std::uint32_t>(count));
-    for (std::uint32_t i = 0; i < kSamplePlaces; ++i) hn::StoreU(load(places[i]), Run(), bits_ + i * kSampleRun);
+    for (std::uint32_t i = 0; i < kSamplePlaces; ++i) std::memcpy(bits_ + i * kSampleRun, scores + places[i], kSampleRun * sizeof(float));
   }
 
-  // A score that `rank` of the sample reach, or an eighth more; -inf if no score is.
-  HWY_INLINE float reached_by(std::size_t rank) const {
-    const Pool pool(bits_, kSampleSize);
-    if (rank == 0) return kInfinity;
-    if (pool.reach(-kInfinity) < rank) return -kInfinity;  // the others are NaN
-    return find_cut(pool, rank, rank / 8).at;
+  std::size_t numbers() const { return Pool(bits_, kSampleSize).reach(-kInfinity); }
+
+  // A score that `rank` of the sample reach, or an eighth more: inf for rank 0, -inf for one past the last number.
+  HWY_INLINE float reached_by(std::size_t rank, std::size_t numbers = kSampleSize) const {
+    if (rank == 0 || rank > numbers) return rank == 0 ? kInfinity : -kInfinity;
+    return find_cut(Pool(bits_, kSampleSize), rank, rank / 8).at;
   }
 
  private:
-  using Run = hn::CappedTag<std::int32_t, kSampleRun>;
-  static_assert(hn::MaxLanes(Run()) == kSampleRun);
-
   HWY_ALIGN std::int32_t bits_[kSampleSize];
 };
 
@@ -290,7 +289,7 @@ HWY_INLINE std::size_t pack_between(const std::int32_t* bits, std::size_t count,
 inline Cut narrow_cut(std::int32_t* bits, std::size_t count, std::size_t keep) {
   constexpr int kRounds = 6;  // each leaves about a fifth; were an input to resist, halving what is left is linear too
   for (int round = 0; round < kRounds && count > kDirect; ++round) {
-    const Sample sample(count, [bits](std::size_t i) HWY_ATTR { return hn::LoadU(hn::CappedTag<std::int32_t, kSampleRun>(), bits + i); });
+    const Sample sample(bits, count);
     const Ranks ranks(keep, count);
     float low = sample.reached_by(ranks.low);
     float high = sample.reached_by(ranks.high);

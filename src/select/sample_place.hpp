@@ -7,7 +7,7 @@
 namespace seriatim {
 
 inline constexpr std::uint32_t kSamplePlaces = 256;
-inline constexpr std::uint32_t kSampleRun = 4;  // neighbours cost no more to read than one
+inline constexpr std::uint32_t kSampleRun = 8;  // neighbours cost hardly more to read than one
 inline constexpr std::uint32_t kSampleSize = kSamplePlaces * kSampleRun;
 
 // Where run `i` < kSamplePlaces begins among `count` scores, kSampleSize or more and less than 2^31.

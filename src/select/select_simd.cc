@@ -3,7 +3,7 @@
 //
 // A budget far below the number of groups takes a single pass over the scores: a sample gives a bound that is very likely
 // below the cut but not by much, the pass collects what reaches it, and the cut is found among those few. A bound that
-// was too high shows in their number, and the pass runs again without one; whenever the collected fill their room, they
+// was too high shows in their number, and the pass runs again with a lower one; whenever the collected fill their room, they
 // are cut down and the bound rises. So the result never depends on the sample, and the time is linear for any input.
 // A larger budget, or few groups, finds the cut of all scores in a copy, then emits.
 #include <algorithm>
@@ -204,9 +204,10 @@ class Collector {
 
   // Two are written whether or not there are any, which spares most of the branches that cannot be foreseen.
   HWY_INLINE static std::int32_t* put(std::uint64_t found, std::int32_t first, std::int32_t* to) {
+    constexpr std::uint64_t kSome = std::uint64_t{1} << 63;  // where none is left, any place will do
     std::int32_t* const end = to + std::popcount(found);
     for (int twice = 0; twice < 2; ++twice) {
-      *to++ = first + std::countr_zero(found);
+      *to++ = first + std::countr_zero(found | kSome);
       found &= found - 1;
     }
     for (; found != 0; found &= found - 1) *to++ = first + std::countr_zero(found);
@@ -244,11 +245,16 @@ template <NanPolicy kNan>
 Selected select_among_few(const SelectTask& task) {
   const std::span<const float> scores = task.scores;
   const auto keep = static_cast<std::size_t>(task.keep);
-  const Sample sample(scores.size(), [scores](std::size_t i) HWY_ATTR { return hn::BitCast(hn::CappedTag<std::int32_t, kSampleRun>(), hn::LoadU(hn::CappedTag<float, kSampleRun>(), scores.data() + i)); });
-  const float bound = sample.reached_by(Ranks(keep, scores.size()).low);
+  const Sample sample(scores.data(), scores.size());
+  const std::size_t numbers = kNan == NanPolicy::kExclude ? sample.numbers() : kSampleSize;
   Collector<kNan> collector(task);
-  bool clean = collector.collect(bound);
-  if (clean && collector.count() < keep && bound > -kInfinity) clean = collector.collect(-kInfinity);
+  bool clean = true;
+  // A bound that too few reach was drawn from a sample far from the rest: lower, and if need be, all.
+  for (std::size_t rank = Ranks(keep, scores.size()).low;; rank *= 4) {
+    const float bound = sample.reached_by(rank, numbers);
+    clean = collector.collect(bound);
+    if (!clean || collector.count() >= keep || bound == -kInfinity) break;
+  }
   if (!clean) return refuse_nan(scores);
   return {static_cast<std::int64_t>(collector.write(task.chosen.data())), -1};
 }

@@ -1,7 +1,7 @@
 // Kernels: which implementation of the rooms runs. Every one gives the same bits; they differ in speed alone.
 //
 // "reference" is the scalar definition; the others are named after the instruction sets that this build holds and this
-// machine has ("avx2", "avx3", "avx3_dl", "neon", ...). Only sets with a fused multiply-add are offered: a machine
+// machine has ("avx2", "avx3", "neon"). Only sets with a fused multiply-add are offered: a machine
 // without one runs the reference.
 #pragma once
 

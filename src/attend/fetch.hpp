@@ -7,38 +7,39 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 namespace seriatim {
 
+// `rows` addresses of so many bytes each.
+struct FetchRows {
+  const std::byte* const* rows = nullptr;
+  std::size_t count = 0;
+  std::size_t row_bytes = 0;
+};
+
 class Fetch {
  public:
-  struct Rows {
-    const std::byte* const* next = nullptr;
-    const std::byte* const* end = nullptr;
-    std::size_t row_bytes = 0;
-  };
-
   Fetch() = default;
-  // `first` and then `second`, in about so many steps.
-  Fetch(const Rows& first, const Rows& second, std::size_t steps) : rows_(first), more_(second) {
-    per_step_ = (lines_of(first) + lines_of(second) + steps - 1) / steps;
+  // In about so many steps.
+  Fetch(const FetchRows& rows, std::size_t steps) : row_(rows.rows), end_row_(rows.rows + rows.count), row_bytes_(rows.row_bytes) {
+    const std::size_t lines = rows.count * ((rows.row_bytes + kLineBytes - 1) / kLineBytes);
+    per_step_ = steps == 0 ? 0 : (lines + steps - 1) / steps;
     open_row();
   }
 
-  void some(std::size_t steps) {
-    for (std::size_t i = 0; i < steps * per_step_ && next_ != nullptr; ++i) fetch_line();
+  void step() {
+    for (std::size_t i = 0; i < per_step_ && next_ != nullptr; ++i) fetch_line();
   }
   void rest() {
     while (next_ != nullptr) fetch_line();
   }
 
   // Has the pages of the rows looked up, all together.
-  static void open_pages(const Rows& rows) {
+  static void open_pages(const FetchRows& rows) {
     std::uintptr_t open = 0;
-    for (const std::byte* const* row = rows.next; row != rows.end; ++row) {
-      const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(*row) / kPageBytes;
-      if (page != open) fetch(*row);
+    for (std::size_t i = 0; i < rows.count; ++i) {
+      const std::uintptr_t page = reinterpret_cast<std::uintptr_t>(rows.rows[i]) / kPageBytes;
+      if (page != open) prefetch(rows.rows[i]);
       open = page;
     }
   }
@@ -47,28 +48,25 @@ class Fetch {
   static constexpr std::size_t kLineBytes = 64;
   static constexpr std::uintptr_t kPageBytes = 4096;  // the smallest there is
 
-  static void fetch(const std::byte* line) { __builtin_prefetch(line, 0, 3); }  // never faults
+  static void prefetch(const std::byte* line) { __builtin_prefetch(line, 0, 3); }  // never faults
 
-  static std::size_t lines_of(const Rows& rows) {
-    return static_cast<std::size_t>(rows.end - rows.next) * ((rows.row_bytes + kLineBytes - 1) / kLineBytes);
-  }
   void fetch_line() {
-    fetch(next_);
+    prefetch(next_);
     next_ += kLineBytes;
     if (next_ >= end_) open_row();
   }
   void open_row() {
-    if (rows_.next == rows_.end) rows_ = std::exchange(more_, {});
-    if (rows_.next == rows_.end) {
+    if (row_ == end_row_) {
       next_ = nullptr;
       return;
     }
-    next_ = *rows_.next++;
-    end_ = next_ + rows_.row_bytes;
+    next_ = *row_++;
+    end_ = next_ + row_bytes_;
   }
 
-  Rows rows_;
-  Rows more_;
+  const std::byte* const* row_ = nullptr;
+  const std::byte* const* end_row_ = nullptr;
+  std::size_t row_bytes_ = 0;
   std::size_t per_step_ = 0;
   const std::byte* next_ = nullptr;  // null: nothing is left
   const std::byte* end_ = nullptr;

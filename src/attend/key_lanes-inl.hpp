@@ -86,7 +86,7 @@ HWY_NOINLINE void key_lanes_tile(const float* HWY_RESTRICT queries, std::size_t 
   }
   constexpr std::size_t kDims = sizeof(float) / Stored::kBytes;  // of a word
   for (std::size_t i = 0; i < block.dims / (2 * kDims); ++i) {
-    fetch.some(2 * kDims);
+    fetch.step();
     for (std::size_t word = 0; word < 2; ++word, queries += kDims * stride, keys += kLaneKeys) {
       multiply_word<Stored>(keys, queries, stride, [&](const float* numbers, FloatVec v0, FloatVec v1) HWY_ATTR {
         const FloatVec vecs[2] = {v0, v1};

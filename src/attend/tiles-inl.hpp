@@ -33,9 +33,6 @@ inline constexpr std::size_t kMostTileVecs = 3;
 // Heads of one tile of outputs, two vectors of dims each.
 inline constexpr std::size_t kMostTileHeads = kFewRegisters ? 6 : 12;
 
-// While a block of dims of one key is widened so many steps of fetching are taken; one while the values of an entry are added.
-inline constexpr std::size_t kKeyFetchSteps = 4;
-
 // A tile is a flat array of registers [rows][kVecs]; kT runs over it at compile time, because only arrays that are
 // indexed by constants stay in registers.
 template <std::size_t kVecs, std::size_t... kT>
@@ -93,7 +90,7 @@ HWY_INLINE void multiply_and_widen(const float* HWY_RESTRICT queries, const floa
   for (std::size_t k = 0; k < kTileKeys<kVecs>; ++k) {
     const std::byte* from = next.keys[k] + next.offset_bytes;
     float* HWY_RESTRICT to = next.to + k * kDimBlock;
-    fetch.some(kKeyFetchSteps);
+    fetch.step();
     for (std::size_t step = 0; step < kSteps; ++step) {
       for (std::size_t w = 0; w < kWidened / kSteps; ++w, from += kLanes * Stored::kBytes, to += kLanes) {
         hn::StoreU(Stored::load(from), FloatTag(), to);
@@ -160,7 +157,7 @@ HWY_NOINLINE void values_tile(const Weighted& in, const FoldInto& fold, Fetch& f
     add_outer<2, 1>(in.weights + j * in.stride, dims, tile, all);
   };
   for (std::size_t j = 0; j < in.entries; ++j) {
-    fetch.some(1);
+    fetch.step();
     add_entry(j);
   }
   if (fold.a != nullptr) fold_tile(fold, tile, all);

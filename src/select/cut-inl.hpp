@@ -291,9 +291,10 @@ inline Cut narrow_cut(std::int32_t* bits, std::size_t count, std::size_t keep) {
   for (int round = 0; round < kRounds && count > kDirect; ++round) {
     const Sample sample(bits, count);
     const Ranks ranks(keep, count);
-    float low = sample.reached_by(ranks.low);
-    float high = sample.reached_by(ranks.high);
     const Pool pool(bits, count);
+    const auto [least, greatest] = pool.ends(-kInfinity, kInfinity);
+    float low = std::max(least, sample.reached_by(ranks.low));
+    float high = std::min(greatest, sample.reached_by(ranks.high));
     const std::size_t reach_low = pool.reach(low);
     const std::size_t above = high < kInfinity ? pool.reach(score_of(key_of(high) + 1)) : 0;
     if (keep <= above) {

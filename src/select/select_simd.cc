@@ -74,6 +74,16 @@ HWY_INLINE void emit(const Groups& from, Cut cut, std::int32_t* to, std::size_t 
   const VF at = hn::Set(F32(), cut.at);
   std::size_t written = 0;
   std::size_t i = 0;
+  const auto put = [&](MF mask) HWY_ATTR {
+    if (written + kLanes <= total) {  // later groups will cover what is too much of a whole vector
+      written += pack(from.groups_at(i), mask, to + written);
+    } else {
+      HWY_ALIGN std::int32_t lanes[kLanes];
+      const std::size_t count = pack(from.groups_at(i), mask, lanes);
+      std::copy_n(lanes, count, to + written);
+      written += count;
+    }
+  };
   const auto one_by_one = [&](std::size_t end) {
     for (; i < end; ++i) {
       const float score = from.score(i);
@@ -82,19 +92,17 @@ HWY_INLINE void emit(const Groups& from, Cut cut, std::int32_t* to, std::size_t 
       if (equal) --cut.equals;
     }
   };
-  // Whole vectors are written while later groups will cover what is too much of them.
-  for (; i + kLanes <= from.size() && written + kLanes <= total; i += kLanes) {
+  const std::size_t whole = from.size() - from.size() % kLanes;
+  for (; i < whole; i += kLanes) {
     const VF scores = from.scores_at(i);
     const std::size_t equals = count_of(hn::Eq(scores, at));
     if (equals > cut.equals) break;
     cut.equals -= equals;
-    written += pack(from.groups_at(i), hn::Ge(scores, at), to + written);
+    put(hn::Ge(scores, at));
   }
-  if (i + kLanes <= from.size() && written + kLanes <= total) one_by_one(i + kLanes);  // the last equal that fits
-  for (; i + kLanes <= from.size() && written + kLanes <= total; i += kLanes) {
-    written += pack(from.groups_at(i), hn::Gt(from.scores_at(i), at), to + written);
-  }
-  one_by_one(from.size());
+  if (i < whole) one_by_one(i + kLanes);  // the last equal that fits is among these
+  for (; i < whole && written < total; i += kLanes) put(hn::Gt(from.scores_at(i), at));
+  if (written < total) one_by_one(from.size());
 }
 
 Selected refuse_nan(std::span<const float> scores) {

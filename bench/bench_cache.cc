@@ -95,10 +95,10 @@ void lengths(Bench& bench) {
   };
   const auto fork_and_write = [](Store& store) {  // the first writer goes on in place, the second copies its page
     return Contestant{"fork and write", [&store] {
-                        const SequenceId fork = *store.cache().fork(store.sequence());
-                        store.append(fork, 1);
+                        const SequenceId other = *store.cache().fork(store.sequence());
+                        store.append(other, 1);
                         store.append(store.sequence(), 1);
-                        require(store.cache().remove(fork).ok() && store.cache().truncate(store.sequence(), store.tokens() - 1).ok(), "fork");
+                        require(store.cache().remove(other).ok() && store.cache().truncate(store.sequence(), store.tokens() - 1).ok(), "fork");
                       }, {}};
   };
   const auto rewind = [](Store& store) {
@@ -109,8 +109,8 @@ void lengths(Bench& bench) {
   };
   const auto evict = [](Store& store, std::int64_t evicted) {
     return Contestant{"evict", [&store, evicted] {
-                        const SequenceId fork = *store.cache().fork(store.sequence());
-                        require(store.cache().evict_prefix(fork, evicted).ok() && store.cache().remove(fork).ok(), "evict");
+                        const SequenceId other = *store.cache().fork(store.sequence());
+                        require(store.cache().evict_prefix(other, evicted).ok() && store.cache().remove(other).ok(), "evict");
                       }, {}};
   };
   note(bench, "fork and drop at 262,143 tokens", fork(large), fork(small), "the same at 1,023 tokens", 1.5, "<= 1.5x");

@@ -59,7 +59,7 @@ Status PageRun::open_last_page() {
     const bool writable = !page.mapping && !page.claimed;
     // A page that only this table holds may have been filled further by tokens that are truncated by now. A reader that
     // arrives meanwhile takes the public state, which ends at `in_page`.
-    if (writable && page.exclusive() && base_.table->exclusive()) page.mark = in_page;
+    if (writable && base_.table->holds_last_page_alone()) page.mark = in_page;
     if (writable && page.mark == in_page) {
       page.claimed = true;
       in_place_ = &page;
@@ -80,7 +80,7 @@ Status PageRun::copy_last_page(std::int64_t index, std::int64_t in_page) {
   const auto copy = kind_ == Kind::kTokens ? copy_token_slots : copy_pooled_slots;
   copy(store_.geometry, store_.layout, base_.table->page(index).data, page.value()->data, begin, in_page);
   page.value()->mark = in_page;
-  own_->replace(index, std::move(page.value()));
+  own_->replace_last(std::move(page.value()));
   return {};
 }
 

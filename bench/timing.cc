@@ -19,8 +19,10 @@ double timed_ns(const Contestant& contestant, std::int64_t repeats) {
   return std::chrono::duration<double, std::nano>(Clock::now() - begin).count() / static_cast<double>(repeats);
 }
 
-// One warm run that also says how often a short contestant must repeat. What must be prepared anew runs once.
+// How often a short contestant must repeat, told by its second run: the first is cold. What must be prepared anew runs
+// once.
 std::int64_t repeats_for(const Contestant& contestant) {
+  timed_ns(contestant, 1);
   const double once_ns = timed_ns(contestant, 1);
   if (contestant.prepare) return 1;
   return std::clamp<std::int64_t>(static_cast<std::int64_t>(std::ceil(kShortestNs / std::max(once_ns, 1.0))), 1, 10000);

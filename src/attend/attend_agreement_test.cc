@@ -263,6 +263,22 @@ TEST_P(AttendAgreement, AtTheEndsOfTheRangeOfF32) {
   EXPECT_GT(compared.distinct_outputs, 12);
 }
 
+// One entry of value 1 beside a sink of 0: the output is e^x / (1 + e^x) and the lse log(1 + e^x) for a logit x <= 0, and
+// e^-x in turn weighs the sink where x > 0.
+TEST_P(AttendAgreement, OfTheExponentialAndTheLogarithm) {
+  BlockCase attend({128, 1, 1, 1}, DType::kF32, DType::kF32, 1, 400, 76);
+  ASSERT_EQ(attend.geometry.softmax_scale(), 1.0f);
+  for (std::size_t q = 0; q < attend.rows.size(); ++q) attend.set_row(q, 1, 100);
+  attend.sinks.assign(128, 0.0f);
+  attend.keys.set(0, 1.0f);
+  attend.values.set(0, 1.0f);
+  for (const float range : {1e-6f, 1.0f, 20.0f, 110.0f}) {
+    for (std::int64_t i = 0; i < attend.query.elements(); ++i) attend.query.set(i, range * attend.random.uniform());
+    expect_agreement(attend, "logits up to " + std::to_string(range));
+  }
+  EXPECT_EQ(compared.distinct_outputs, 4);
+}
+
 TEST_P(AttendAgreement, OnOverflowsOfLogitsAndOfOutputs) {
   for (const DType output : kFloats) {
     BlockCase attend({6, 2, 20, 41}, DType::kF32, output, 400, 4, 74);

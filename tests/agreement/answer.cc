@@ -134,6 +134,7 @@ class Run {
     bool same = true;
     const auto put = [&](void* to, const void* source, std::int64_t bytes) {
       const auto size = static_cast<std::size_t>(bytes);
+      if (size == 0) return;
       if (again) {
         same = same && std::memcmp(to, source, size) == 0;
       } else {

@@ -8,8 +8,10 @@
 #include <array>
 #include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "seriatim/geometry.hpp"
+#include "seriatim/kernels.hpp"
 #include "seriatim/status.hpp"
 #include "seriatim/tensor.hpp"
 
@@ -52,10 +54,35 @@ std::int64_t panel_bytes(const Geometry& geometry, std::int64_t groups);
 // Gives   pooled [floor(T / r), index_dim] in index_dtype
 // Errors  InvalidArgument: shapes, strides, dtypes, positions or coordinates. NotFinite: a raw key or weight that is not
 //         finite; row = token (or dim of the weight), index = dim. OutOfMemory. Nothing is written on error.
-// Memory  one vector of index_dim floats, freed at the end. Threads  any number at once on different outputs.
+// Memory  some 20 vectors of index_dim floats, freed at the end. Threads  any number at once on different outputs.
 // Source  contract section 3, steps 1 to 3.
 Status pool_keys(const Geometry& geometry, ConstTensor norm_weight, ConstTensor raw, std::int64_t first_position,
                  const Coordinates* coordinates, Tensor pooled);
+
+// Pools groups as their last token arrives, straight into panels: what a store of keys calls, so it checks and allocates
+// nothing. Pooling is `mean`.
+// Threads  one call at a time.
+class Pooler {
+ public:
+  // Errors  OutOfMemory.
+  static Result<Pooler> create(const Geometry& geometry, Kernels kernels = default_kernels());
+
+  // Takes   norm_weight [index_dim]; raw [groups * r, index_dim] in index_dtype, dense; all finite
+  //         groups: neighbours, at least one, all of one panel
+  //         first_position: of the first token; at [groups]: coordinates of each group's first token, or null for text
+  //         pooled: dim 0 of the first group in its panel; no other lanes than the groups' are touched
+  // Gives   the largest magnitude of what was written; infinity if something was not finite, as where the sum of finite
+  //         keys overflows.
+  float pool(const float* norm_weight, const std::byte* raw, std::int64_t groups, std::int64_t first_position,
+             const Coordinates* at, std::byte* pooled);
+
+ private:
+  Pooler(const Geometry& geometry, Kernels kernels) : geometry_(geometry), kernels_(kernels) {}
+
+  Geometry geometry_;
+  Kernels kernels_;
+  std::vector<float> scratch_;
+};
 
 // Puts finished pooled keys [G, index_dim] into panels at `panels` (panel_bytes(geometry, G) of them, 64-byte aligned).
 // Lanes past the last group are zeroed.

@@ -22,6 +22,7 @@
 
 #include "seriatim/geometry.hpp"
 #include "seriatim/index.hpp"
+#include "seriatim/kernels.hpp"
 #include "seriatim/status.hpp"
 #include "seriatim/tensor.hpp"
 
@@ -114,6 +115,7 @@ struct CacheOptions {
   bool reserve = false;              // take all pages' memory at once, so that no later call can run out of it
   std::int64_t page_tokens = 0;      // a multiple of 16 groups; 0: the smallest that is at least 256 tokens
   PageAllocator* allocator = nullptr;  // null: the heap; must outlive the cache and its snapshots
+  Kernels kernels = default_kernels();  // all give the same bits
 };
 
 // Bytes held, by owner; a page shared by several sequences or snapshots counts once. Pages' sum is exactly what the

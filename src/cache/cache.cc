@@ -100,12 +100,11 @@ Result<std::unique_ptr<Cache>> Cache::create(const Geometry& geometry, CacheOpti
     if (!layout.ok()) return layout.status();
     const auto pages = admit_capacity(*layout, options);
     if (!pages.ok()) return pages.status();
-    auto buffers = PoolBuffers::make(geometry, *layout);
+    auto buffers = PoolBuffers::make(geometry, *layout, options.kernels);
     if (!buffers.ok()) return buffers.status();
     PageAllocator& allocator = options.allocator == nullptr ? heap_page_allocator() : *options.allocator;
-    auto impl = std::make_shared<Impl>();
-    impl->store = Ref<Store>(new Store(geometry, std::move(*layout), std::move(*weights), allocator, *pages));
-    impl->buffers = std::move(*buffers);
+    Ref<Store> store(new Store(geometry, std::move(*layout), std::move(*weights), options.kernels, allocator, *pages));
+    auto impl = std::make_shared<Impl>(std::move(store), std::move(*buffers));
     if (options.reserve) {
       if (Status s = impl->store->token_pages.reserve(); !s.ok()) return s;
       if (Status s = impl->store->pooled_pages.reserve(); !s.ok()) return s;

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <new>
 #include <stdexcept>
+#include <utility>
 #include <vector>
 
 #include "cache/staged.hpp"
@@ -21,6 +22,8 @@ struct Cache::Impl {
     SequenceId id = 0;
     Ref<const SequenceState> state;
   };
+
+  Impl(Ref<Store> s, PoolBuffers b) : store(std::move(s)), buffers(std::move(b)) {}
 
   Ref<Store> store;
   PoolBuffers buffers;

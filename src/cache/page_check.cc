@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 
 #include "cache/file_format.hpp"
@@ -31,47 +32,68 @@ std::int64_t first_fault(std::span<const std::byte> bytes, DType dtype) {
   return -1;
 }
 
+// A page's judgement, chunk after chunk.
+class Judge {
+ public:
+  Judge(const PageRules& rules, std::int64_t number) : rules_(rules), number_(number) { XXH3_64bits_reset(&state_); }
+
+  void look(std::int64_t offset, std::span<const std::byte> chunk, DType dtype) {
+    XXH3_64bits_update(&state_, chunk.data(), chunk.size());
+    const bool floats = dtype != DType::kI32;
+    if (floats) largest_ = std::max(largest_, rules_.kernels.largest(chunk.data(), std::ssize(chunk) / dtype_bytes(dtype), dtype));
+    if (fault_ >= 0 || rules_.may_overflow || (floats && std::isfinite(largest_))) return;
+    const std::int64_t found = first_fault(chunk, dtype);
+    if (found >= 0) fault_ = offset + found;
+  }
+
+  Result<float> verdict(std::uint64_t hash) {
+    const std::string_view section = rules_.section;
+    if (XXH3_64bits_digest(&state_) != hash) {
+      return cache_file::corrupt(section, fmt::format("the checksum of page {} is another", number_), {number_, -1});
+    }
+    if (fault_ < 0) return largest_;
+    return Status::error(Code::kNotFinite, section,
+                         fmt::format("{}: page {} has an element that is not finite, or a negative coordinate, at byte {}", section, number_, fault_),
+                         {number_, fault_});
+  }
+
+ private:
+  const PageRules& rules_;
+  const std::int64_t number_;
+  XXH3_state_t state_;
+  float largest_ = 0.0f;
+  std::int64_t fault_ = -1;
+};
+
 // `fetch(offset, bytes)` gives the span of the page's bytes there, or a Status.
 template <typename Fetch>
-Status judge(std::string_view section, std::int64_t number, std::span<const Layout::Block> blocks, std::uint64_t hash, Fetch fetch) {
-  XXH3_state_t state;
-  XXH3_64bits_reset(&state);
-  std::int64_t fault = -1;
-  for (const Layout::Block& block : blocks) {
+Result<float> judge(const PageRules& rules, std::int64_t number, std::uint64_t hash, Fetch fetch) {
+  Judge judge(rules, number);
+  for (const Layout::Block& block : rules.blocks) {
     for (std::int64_t done = 0; done < block.bytes; done += kChunkBytes) {
       const std::int64_t offset = block.offset + done;
       const Result<std::span<const std::byte>> chunk = fetch(offset, std::min(kChunkBytes, block.bytes - done));
       if (!chunk.ok()) return chunk.status();
-      XXH3_64bits_update(&state, chunk->data(), chunk->size());
-      if (fault >= 0) continue;
-      const std::int64_t found = first_fault(*chunk, block.dtype);
-      if (found >= 0) fault = offset + found;
+      judge.look(offset, *chunk, block.dtype);
     }
   }
-  if (XXH3_64bits_digest(&state) != hash) {
-    return cache_file::corrupt(section, fmt::format("the checksum of page {} is another", number), {number, -1});
-  }
-  if (fault < 0) return {};
-  return Status::error(Code::kNotFinite, section,
-                       fmt::format("{}: page {} has an element that is not finite, or a negative coordinate, at byte {}", section, number, fault),
-                       {number, fault});
+  return judge.verdict(hash);
 }
 
 }  // namespace
 
-Status read_page(const InputFile& file, std::string_view section, std::int64_t section_at, std::int64_t number,
-                 std::span<const Layout::Block> blocks, std::uint64_t hash, std::span<std::byte> page) {
+Result<float> read_page(const InputFile& file, const PageRules& rules, std::int64_t section_at, std::int64_t number, std::uint64_t hash,
+                        std::span<std::byte> page) {
   const std::int64_t page_at = section_at + number * std::ssize(page);
-  return judge(section, number, blocks, hash, [&](std::int64_t offset, std::int64_t bytes) -> Result<std::span<const std::byte>> {
+  return judge(rules, number, hash, [&](std::int64_t offset, std::int64_t bytes) -> Result<std::span<const std::byte>> {
     const auto into = page.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
     if (Status s = file.read(page_at + offset, into); !s.ok()) return s;
     return std::span<const std::byte>(into);
   });
 }
 
-Status check_page(std::string_view section, std::int64_t number, std::span<const Layout::Block> blocks, std::uint64_t hash,
-                  std::span<const std::byte> page) {
-  return judge(section, number, blocks, hash, [&](std::int64_t offset, std::int64_t bytes) -> Result<std::span<const std::byte>> {
+Result<float> check_page(const PageRules& rules, std::int64_t number, std::uint64_t hash, std::span<const std::byte> page) {
+  return judge(rules, number, hash, [&](std::int64_t offset, std::int64_t bytes) -> Result<std::span<const std::byte>> {
     return page.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
   });
 }

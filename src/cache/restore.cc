@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <utility>
 
 #include "cache/file_format.hpp"
@@ -48,45 +49,50 @@ Status check_same(const Store& store, const CacheFile& file) {
 
 // The pages of one kind, in the file's order, before anybody sees them.
 struct PageSource {
-  Section section;
+  PageRules rules;
   std::int64_t at;
   std::span<const std::uint64_t> hashes;
-  std::span<const Layout::Block> blocks;
   std::int64_t page_bytes;
-  std::int64_t page_slots;
   PagePool& pool;
 };
 
-Result<std::vector<Ref<Page>>> copy_pages(const CacheFile& file, const PageSource& source) {
+struct Pages {
   std::vector<Ref<Page>> pages;
-  pages.reserve(source.hashes.size());
+  float largest = 0.0f;  // magnitude of an element; infinity if not known
+};
+
+Result<Pages> copy_pages(const CacheFile& file, const PageSource& source) {
+  Pages read;
+  read.pages.reserve(source.hashes.size());
   for (std::size_t i = 0; i < source.hashes.size(); ++i) {
     auto page = source.pool.acquire();
     if (!page.ok()) return page.status();
     const std::span<std::byte> into((*page)->data, static_cast<std::size_t>(source.page_bytes));
-    Status status = read_page(file.file, kSections[source.section].name, source.at, static_cast<std::int64_t>(i), source.blocks,
-                              source.hashes[i], into);
-    if (!status.ok()) return status;
-    pages.push_back(std::move(*page));
+    const auto largest = read_page(file.file, source.rules, source.at, static_cast<std::int64_t>(i), source.hashes[i], into);
+    if (!largest.ok()) return largest.status();
+    read.largest = std::max(read.largest, *largest);
+    read.pages.push_back(std::move(*page));
   }
-  return pages;
+  return read;
 }
 
-Result<std::vector<Ref<Page>>> map_pages(const Ref<Mapping>& mapping, std::int64_t mapped_at, bool verify, const PageSource& source) {
-  std::vector<Ref<Page>> pages;
-  pages.reserve(source.hashes.size());
+Result<Pages> map_pages(const Ref<Mapping>& mapping, std::int64_t mapped_at, bool verify, const PageSource& source) {
+  Pages mapped;
+  mapped.pages.reserve(source.hashes.size());
+  if (!verify) mapped.largest = std::numeric_limits<float>::infinity();
   for (std::size_t i = 0; i < source.hashes.size(); ++i) {
     const auto number = static_cast<std::int64_t>(i);
     const std::byte* data = mapping->data() + (source.at - mapped_at) + number * source.page_bytes;
     if (verify) {
       const std::span<const std::byte> page(data, static_cast<std::size_t>(source.page_bytes));
-      Status status = check_page(kSections[source.section].name, number, source.blocks, source.hashes[i], page);
+      const auto largest = check_page(source.rules, number, source.hashes[i], page);
       if (mapping->damaged().load()) return damaged_error();
-      if (!status.ok()) return status;
+      if (!largest.ok()) return largest.status();
+      mapped.largest = std::max(mapped.largest, *largest);
     }
-    pages.push_back(source.pool.wrap(mapping, data));
+    mapped.pages.push_back(source.pool.wrap(mapping, data));
   }
-  return pages;
+  return mapped;
 }
 
 // A sequence's table. A page's mark becomes the largest count of slots that any sequence uses of it.
@@ -104,16 +110,18 @@ Ref<const Table> make_table(Ledger& ledger, const std::vector<Ref<Page>>& pages,
 }
 
 struct LoadedPages {
-  std::vector<Ref<Page>> tokens;
-  std::vector<Ref<Page>> pooled;
+  Pages tokens;
+  Pages pooled;
   Ref<Mapping> mapping;
 };
 
 Result<LoadedPages> load_pages(Store& store, const CacheFile& file, RestoreMode mode) {
-  const PageSource tokens{kTokenPages, file.token_pages_at, file.token_page_hashes, store.layout.token_blocks,
-                          store.layout.token_page_bytes, store.layout.page_tokens, store.token_pages};
-  const PageSource pooled{kPooledPages, file.pooled_pages_at, file.pooled_page_hashes, store.layout.pooled_blocks,
-                          store.layout.pooled_page_bytes, store.layout.page_groups, store.pooled_pages};
+  const bool pools = store.geometry.pooling() == Pooling::kMean;
+  const RowKernels& kernels = row_kernels(store.kernels);
+  const PageSource tokens{{kSections[kTokenPages].name, store.layout.token_blocks, false, kernels}, file.token_pages_at,
+                          file.token_page_hashes, store.layout.token_page_bytes, store.token_pages};
+  const PageSource pooled{{kSections[kPooledPages].name, store.layout.pooled_blocks, pools, kernels}, file.pooled_pages_at,
+                          file.pooled_page_hashes, store.layout.pooled_page_bytes, store.pooled_pages};
   LoadedPages loaded;
   if (mode != RestoreMode::kCopy && !file.mappable()) {
     return Status::error(Code::kUnsupported, "token_pages", "token_pages: not at a multiple of 64 bytes; restore by copying");
@@ -138,11 +146,11 @@ Result<LoadedPages> load_pages(Store& store, const CacheFile& file, RestoreMode 
 Ref<const SequenceState> make_state(const Ref<Store>& store, const LoadedPages& pages, const CacheFile::Sequence& sequence) {
   const Layout& layout = store->layout;
   const std::int64_t groups = layout.pooled_page_bytes == 0 ? 0 : store->geometry.groups(sequence.run.tokens);
-  Span tokens{make_table(store->bookkeeping_bytes, pages.tokens, sequence.token_pages, sequence.first_slot + sequence.run.tokens, layout.page_tokens),
+  Span tokens{make_table(store->bookkeeping_bytes, pages.tokens.pages, sequence.token_pages, sequence.first_slot + sequence.run.tokens, layout.page_tokens),
               sequence.first_slot};
-  Span pooled{make_table(store->bookkeeping_bytes, pages.pooled, sequence.pooled_pages, sequence.first_group_slot + groups, layout.page_groups),
+  Span pooled{make_table(store->bookkeeping_bytes, pages.pooled.pages, sequence.pooled_pages, sequence.first_group_slot + groups, layout.page_groups),
               sequence.first_group_slot};
-  return SequenceState::make(store, sequence.run, std::move(tokens), std::move(pooled),
+  return SequenceState::make(store, sequence.run, std::move(tokens), std::move(pooled), pages.pooled.largest,
                              sequence.run.tokens == 0 ? Ref<Mapping>() : pages.mapping);
 }
 

@@ -2,34 +2,30 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstring>
+#include <limits>
 
 #include "base/admit.hpp"
+#include "base/half.hpp"
 
 namespace seriatim {
 namespace {
 
-// An all-ones exponent means infinity or NaN. The loop has no exit, so that it becomes vector code.
-template <typename Bits>
-bool any_not_finite(const std::byte* row, std::int64_t elements, Bits exponent) {
-  std::uint32_t found = 0;
-  for (std::int64_t i = 0; i < elements; ++i) {
-    Bits bits = 0;
-    std::memcpy(&bits, row + i * static_cast<std::int64_t>(sizeof bits), sizeof bits);
-    found |= static_cast<std::uint32_t>((bits & exponent) == exponent);
+float largest(const std::byte* elements, std::int64_t count, DType dtype) {
+  float most = 0.0f;
+  for (std::int64_t i = 0; i < count; ++i) {
+    const float magnitude = std::fabs(load_element(elements + i * dtype_bytes(dtype), dtype));
+    if (!std::isfinite(magnitude)) return std::numeric_limits<float>::infinity();
+    most = std::max(most, magnitude);
   }
-  return found != 0;
+  return most;
 }
 
-bool any_not_finite(const std::byte* row, std::int64_t elements, DType dtype) {
-  switch (dtype) {
-    case DType::kF32: return any_not_finite<std::uint32_t>(row, elements, 0x7f800000u);
-    case DType::kBf16: return any_not_finite<std::uint16_t>(row, elements, 0x7f80u);
-    case DType::kF16: return any_not_finite<std::uint16_t>(row, elements, 0x7c00u);
-    case DType::kI32:
-    case DType::kI64: break;
-  }
-  return false;
+float copy(const std::byte* from, std::int64_t elements, DType dtype, std::byte* to) {
+  std::memcpy(to, from, static_cast<std::size_t>(elements * dtype_bytes(dtype)));
+  return largest(to, elements, dtype);
 }
 
 Status admit_absent(std::string_view name, const ConstTensor& tensor, std::string_view why) {
@@ -67,23 +63,25 @@ Result<std::int64_t> admit_batch(const Geometry& geometry, bool indexed, const T
   return tokens;
 }
 
-std::int64_t copy_row(const std::byte* from, std::int64_t stride_bytes, std::int64_t elements, DType dtype, std::byte* to) {
+const RowKernels& row_reference() {
+  static constexpr RowKernels kTable{"reference", copy, largest};
+  return kTable;
+}
+
+float copy_row(const RowKernels& kernels, const std::byte* from, std::int64_t stride_bytes, std::int64_t elements, DType dtype, std::byte* to) {
   const std::int64_t element_bytes = dtype_bytes(dtype);
-  if (stride_bytes == element_bytes || elements == 1) {
-    std::memcpy(to, from, static_cast<std::size_t>(elements * element_bytes));
-  } else {
-    for (std::int64_t i = 0; i < elements; ++i) {
-      std::memcpy(to + i * element_bytes, from + i * stride_bytes, static_cast<std::size_t>(element_bytes));
-    }
+  if (stride_bytes == element_bytes || elements == 1) return kernels.copy(from, elements, dtype, to);
+  for (std::int64_t i = 0; i < elements; ++i) {
+    std::memcpy(to + i * element_bytes, from + i * stride_bytes, static_cast<std::size_t>(element_bytes));
   }
-  return first_not_finite(to, elements, dtype);
+  return kernels.largest(to, elements, dtype);
 }
 
 std::int64_t first_not_finite(const std::byte* row, std::int64_t elements, DType dtype) {
-  if (!any_not_finite(row, elements, dtype)) return -1;
-  std::int64_t i = 0;
-  while (!any_not_finite(row + i * dtype_bytes(dtype), 1, dtype)) ++i;
-  return i;
+  for (std::int64_t i = 0; i < elements; ++i) {
+    if (!std::isfinite(load_element(row + i * dtype_bytes(dtype), dtype))) return i;
+  }
+  return -1;
 }
 
 Status not_finite(std::string_view tensor, std::int64_t token, std::int64_t element) {

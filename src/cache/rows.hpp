@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "cache/row_kernels.hpp"
 #include "seriatim/cache.hpp"
 
 namespace seriatim {
@@ -14,8 +15,9 @@ namespace seriatim {
 Result<std::int64_t> admit_batch(const Geometry& geometry, bool indexed, const TokenBatch& batch);
 
 // Copies `elements` elements, `stride_bytes` apart, to a dense and aligned row.
-// Gives   the first element that is not finite, or -1; it has been copied all the same.
-std::int64_t copy_row(const std::byte* from, std::int64_t stride_bytes, std::int64_t elements, DType dtype, std::byte* to);
+// Gives   the largest magnitude; infinity if one is not finite, and it has been copied all the same.
+float copy_row(const RowKernels& kernels, const std::byte* from, std::int64_t stride_bytes, std::int64_t elements, DType dtype,
+               std::byte* to);
 
 // The first of `elements` dense elements of a float dtype that is infinite or NaN, or -1.
 std::int64_t first_not_finite(const std::byte* row, std::int64_t elements, DType dtype);

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
 #include <cstring>
 
 #include "base/checked.hpp"
@@ -12,24 +14,17 @@ namespace seriatim {
 namespace {
 
 constexpr std::int64_t kPanel = PooledKeys::kPanelGroups;
-constexpr std::int64_t kPooledAtOnce = 64;
-constexpr std::int64_t kTokensAtOnce = 1024;
 
 }  // namespace
 
-Result<PoolBuffers> PoolBuffers::make(const Geometry& geometry, const Layout& layout) {
-  PoolBuffers buffers;
-  if (layout.raw_bytes == 0) {  // keys arrive finished, and pass one at a time
-    buffers.pooled.resize(static_cast<std::size_t>(geometry.index_dim() * dtype_bytes(geometry.index_dtype())));
-    return buffers;
-  }
-  const std::int64_t r = geometry.group_tokens();
-  buffers.groups = std::clamp<std::int64_t>(kTokensAtOnce / r, 1, kPooledAtOnce);
-  const auto raw = checked_product({buffers.groups, r, geometry.index_dim(), dtype_bytes(geometry.index_dtype())});
+Result<PoolBuffers> PoolBuffers::make(const Geometry& geometry, const Layout& layout, Kernels kernels) {
+  auto pooler = Pooler::create(geometry, kernels);
+  if (!pooler.ok()) return pooler.status();
+  PoolBuffers buffers{std::move(*pooler), {}};
+  const std::int64_t tokens = layout.raw_bytes == 0 ? 1 : geometry.group_tokens();
+  const auto raw = checked_product({tokens, geometry.index_dim(), dtype_bytes(geometry.index_dtype())});
   if (!raw) return Status::error(Code::kOverflow, "index_dim", "index_dim: the keys of one group do not fit 64-bit sizes");
   buffers.raw.resize(static_cast<std::size_t>(*raw));
-  buffers.pooled.resize(static_cast<std::size_t>(*raw / r));
-  if (!geometry.rope_axes().empty()) buffers.at.resize(static_cast<std::size_t>(buffers.groups * r));
   return buffers;
 }
 
@@ -40,7 +35,8 @@ StagedSequence::StagedSequence(SequenceId id, Ref<const SequenceState> base, boo
       repools_(repool),
       tokens_(store_, PageRun::Kind::kTokens, base_->tokens, base_->run.tokens),
       groups_(store_, PageRun::Kind::kGroups, base_->groups, repool ? 0 : groups_of(base_->run.tokens)),
-      layer_tokens_(store_.layout.layers.size(), base_->run.tokens) {}
+      layer_tokens_(store_.layout.layers.size(), base_->run.tokens),
+      largest_pooled_(base_->largest_pooled) {}
 
 std::int64_t StagedSequence::groups_of(std::int64_t tokens) const {
   return store_.layout.pooled_page_bytes == 0 ? 0 : store_.geometry.groups(tokens);
@@ -142,62 +138,90 @@ Status StagedSequence::write_block(std::string_view name, const ConstTensor& sou
   const std::int64_t heads = source.shape[1];
   const std::int64_t dim = source.shape[2];
   const std::int64_t row_bytes = dim * dtype_bytes(source.dtype);
+  const RowKernels& kernels = row_kernels(store_.kernels);
   for (std::int64_t t = 0; t < source.shape[0]; ++t) {
     const auto [page, in_page] = tokens_.slot(begin + t);
     for (std::int64_t head = 0; head < heads; ++head) {
       std::byte* to = page + block + (head * store_.layout.page_tokens + in_page) * row_bytes;
-      const std::int64_t fault = copy_row(source.at(t, head), source.stride_bytes[2], dim, source.dtype, to);
-      if (fault >= 0) return not_finite(name, t, head * dim + fault);
+      if (std::isfinite(copy_row(kernels, source.at(t, head), source.stride_bytes[2], dim, source.dtype, to))) continue;
+      return not_finite(name, t, head * dim + first_not_finite(to, dim, source.dtype));
     }
   }
   return {};
 }
 
 Status StagedSequence::write_finished_keys(std::int64_t layer, const ConstTensor& source, std::int64_t begin, PoolBuffers& buffers) {
+  const RowKernels& kernels = row_kernels(store_.kernels);
   for (std::int64_t t = 0; t < source.shape[0]; ++t) {
-    const std::int64_t fault = copy_row(source.at(t), source.stride_bytes[1], source.shape[1], source.dtype, buffers.pooled.data());
-    if (fault >= 0) return not_finite("index_keys", t, fault);
-    scatter_pooled(layer, begin + t, buffers.pooled.data());
+    std::byte* key = buffers.raw.data();
+    const float largest = copy_row(kernels, source.at(t), source.stride_bytes[1], source.shape[1], source.dtype, key);
+    if (!std::isfinite(largest)) return not_finite("index_keys", t, first_not_finite(key, source.shape[1], source.dtype));
+    scatter_pooled(layer, begin + t, key);
+    largest_pooled_ = std::max(largest_pooled_, largest);
   }
   return {};
 }
 
-// Groups may straddle pages, so their raw keys are gathered first.
+// The raw keys of `groups` groups that lie in one page, or of one group that straddles two, which is gathered.
+const std::byte* StagedSequence::raw_keys(std::int64_t block, std::int64_t group, std::int64_t groups, PoolBuffers& buffers) const {
+  const std::int64_t r = store_.geometry.group_tokens();
+  const std::int64_t row_bytes = store_.geometry.index_dim() * dtype_bytes(store_.geometry.index_dtype());
+  const auto [first, slot] = tokens_.slot(group * r);
+  if (slot + groups * r <= store_.layout.page_tokens) return first + block + slot * row_bytes;
+  for (std::int64_t t = 0; t < r; ++t) {
+    const auto [page, in_page] = tokens_.slot(group * r + t);
+    std::memcpy(buffers.raw.data() + t * row_bytes, page + block + in_page * row_bytes, static_cast<std::size_t>(row_bytes));
+  }
+  return buffers.raw.data();
+}
+
+// What append has taken is finite; what a file says may be anything.
+Status StagedSequence::check_finite(const std::byte* raw, std::int64_t first_token, std::int64_t tokens) const {
+  if (!base_->mapping) return {};
+  const std::int64_t dim = store_.geometry.index_dim();
+  const DType dtype = store_.geometry.index_dtype();
+  if (std::isfinite(row_kernels(store_.kernels).largest(raw, tokens * dim, dtype))) return {};
+  const std::int64_t fault = first_not_finite(raw, tokens * dim, dtype);
+  return not_finite("index_keys", first_token + fault / dim, fault % dim);
+}
+
 Status StagedSequence::pool_closed_groups(std::int64_t layer, std::int64_t begin, std::int64_t end, PoolBuffers& buffers) {
-  const Geometry& geometry = store_.geometry;
-  const std::int64_t r = geometry.group_tokens();
-  const std::int64_t row_bytes = geometry.index_dim() * dtype_bytes(geometry.index_dtype());
+  const std::int64_t r = store_.geometry.group_tokens();
   const std::int64_t raw_block = store_.layout.layers[static_cast<std::size_t>(layer)].raw;
-  const std::vector<float>& weight = store_.norm_weights[static_cast<std::size_t>(layer)];
+  const float* weight = store_.norm_weights[static_cast<std::size_t>(layer)].data();
+  std::array<Coordinates, kPanel> at;
   for (std::int64_t group = begin; group < end;) {
-    const std::int64_t groups = std::min(buffers.groups, end - group);
-    for (std::int64_t t = 0; t < groups * r; ++t) {
-      const auto [page, in_page] = tokens_.slot(group * r + t);
-      std::memcpy(buffers.raw.data() + t * row_bytes, page + raw_block + in_page * row_bytes, static_cast<std::size_t>(row_bytes));
-      if (buffers.at.empty()) continue;
-      std::memcpy(&buffers.at[static_cast<std::size_t>(t)],
+    // As many as one panel takes and one page of tokens has.
+    const std::int64_t lanes = kPanel - groups_.slot(group).in_page % kPanel;
+    const std::int64_t whole = (store_.layout.page_tokens - tokens_.slot(group * r).in_page) / r;
+    const std::int64_t groups = std::min({end - group, lanes, std::max<std::int64_t>(whole, 1)});
+    const std::byte* raw = raw_keys(raw_block, group, groups, buffers);
+    if (Status s = check_finite(raw, group * r, groups * r); !s.ok()) return s;
+    const bool placed = store_.layout.coordinates != kAbsent;
+    for (std::int64_t g = 0; placed && g < groups; ++g) {
+      const auto [page, in_page] = tokens_.slot((group + g) * r);
+      std::memcpy(&at[static_cast<std::size_t>(g)],
                   page + store_.layout.coordinates + in_page * static_cast<std::int64_t>(sizeof(Coordinates)), sizeof(Coordinates));
     }
-    const Status status = pool_keys(
-        geometry, dense_view(weight.data(), DType::kF32, {geometry.index_dim()}),
-        dense_view(static_cast<const std::byte*>(buffers.raw.data()), geometry.index_dtype(), {groups * r, geometry.index_dim()}),
-        base_->run.anchor + group * r, buffers.at.empty() ? nullptr : buffers.at.data(),
-        dense_view(buffers.pooled.data(), geometry.index_dtype(), {groups, geometry.index_dim()}));
-    if (!status.ok()) return status;
-    for (std::int64_t g = 0; g < groups; ++g) scatter_pooled(layer, group + g, buffers.pooled.data() + g * row_bytes);
+    const float largest = buffers.pooler.pool(weight, raw, groups, base_->run.anchor + group * r, placed ? at.data() : nullptr,
+                                              pooled_lane(layer, group));
+    largest_pooled_ = std::max(largest_pooled_, largest);
     group += groups;
   }
   return {};
 }
 
-// One pooled key into its lane of its panel.
-void StagedSequence::scatter_pooled(std::int64_t layer, std::int64_t group, const std::byte* row) {
-  const std::int64_t dim = store_.geometry.index_dim();
-  const std::int64_t element_bytes = dtype_bytes(store_.geometry.index_dtype());
+// Where dim 0 of a pooled key lies; its other dims follow a panel's width apart.
+std::byte* StagedSequence::pooled_lane(std::int64_t layer, std::int64_t group) const {
   const auto [page, in_page] = groups_.slot(group);
-  std::byte* lane = page + store_.layout.layers[static_cast<std::size_t>(layer)].pooled +
-                    (in_page / kPanel * (kPanel * dim) + in_page % kPanel) * element_bytes;
-  for (std::int64_t i = 0; i < dim; ++i) {
+  const std::int64_t element = in_page / kPanel * (kPanel * store_.geometry.index_dim()) + in_page % kPanel;
+  return page + store_.layout.layers[static_cast<std::size_t>(layer)].pooled + element * dtype_bytes(store_.geometry.index_dtype());
+}
+
+void StagedSequence::scatter_pooled(std::int64_t layer, std::int64_t group, const std::byte* row) {
+  const std::int64_t element_bytes = dtype_bytes(store_.geometry.index_dtype());
+  std::byte* lane = pooled_lane(layer, group);
+  for (std::int64_t i = 0; i < store_.geometry.index_dim(); ++i) {
     std::memcpy(lane + i * kPanel * element_bytes, row + i * element_bytes, static_cast<std::size_t>(element_bytes));
   }
 }
@@ -213,7 +237,7 @@ Ref<const SequenceState> StagedSequence::published(std::int64_t tokens) const {
   if (tokens == 0 && !repools_) return base_;
   const std::int64_t end = base_->run.tokens + tokens;
   return SequenceState::make(base_->store, {base_->run.anchor, end}, tokens_.published(end), groups_.published(groups_of(end)),
-                             base_->mapping);
+                             largest_pooled_, base_->mapping);
 }
 
 void StagedSequence::keep(std::int64_t tokens) noexcept {
@@ -225,7 +249,7 @@ void StagedSequence::keep(std::int64_t tokens) noexcept {
 LayerView StagedSequence::view(std::int64_t layer) const {
   const VisibleRun run{base_->run.anchor, layer_tokens_[static_cast<std::size_t>(layer)]};
   return view_layer(store_, layer, run, tokens_.table(), tokens_.first(), groups_.table(), groups_.first(),
-                    base_->mapping.get());
+                    largest_pooled_, base_->mapping.get());
 }
 
 }  // namespace seriatim

@@ -10,15 +10,13 @@
 
 namespace seriatim {
 
-// Buffers between raw keys in pages and pooled keys in panels; made once per cache, so that appending needs no memory.
+// What stands between raw keys in pages and pooled keys in panels; made once per cache, so that appending needs no memory.
 struct PoolBuffers {
-  // Errors  Overflow. Throws bad_alloc.
-  static Result<PoolBuffers> make(const Geometry& geometry, const Layout& layout);
+  // Errors  Overflow, OutOfMemory. Throws bad_alloc.
+  static Result<PoolBuffers> make(const Geometry& geometry, const Layout& layout, Kernels kernels);
 
-  std::int64_t groups = 0;             // pooled at a time
-  std::vector<std::byte> raw;          // [groups * r, index_dim]; empty when nothing is pooled
-  std::vector<std::byte> pooled;       // [groups, index_dim]
-  std::vector<Coordinates> at;         // [groups * r], when the geometry names rope_axes
+  Pooler pooler;
+  std::vector<std::byte> raw;  // [r, index_dim]: a group that straddles two pages, or one finished key
 };
 
 class StagedSequence {
@@ -58,6 +56,9 @@ class StagedSequence {
   Status write_block(std::string_view name, const ConstTensor& source, std::int64_t block, std::int64_t begin);
   Status write_finished_keys(std::int64_t layer, const ConstTensor& source, std::int64_t begin, PoolBuffers& buffers);
   Status pool_closed_groups(std::int64_t layer, std::int64_t begin, std::int64_t end, PoolBuffers& buffers);
+  const std::byte* raw_keys(std::int64_t block, std::int64_t group, std::int64_t groups, PoolBuffers& buffers) const;
+  Status check_finite(const std::byte* raw, std::int64_t first_token, std::int64_t tokens) const;
+  std::byte* pooled_lane(std::int64_t layer, std::int64_t group) const;
   void scatter_pooled(std::int64_t layer, std::int64_t group, const std::byte* row);
   std::int64_t groups_of(std::int64_t tokens) const;  // 0 when no layer has an index
   std::int64_t frontier() const;  // tokens of the layer that has come furthest
@@ -69,6 +70,7 @@ class StagedSequence {
   PageRun tokens_;
   PageRun groups_;
   std::vector<std::int64_t> layer_tokens_;
+  float largest_pooled_;  // of every pooled key that was written, kept or not
 };
 
 }  // namespace seriatim

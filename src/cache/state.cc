@@ -4,15 +4,15 @@
 
 namespace seriatim {
 
-Ref<const SequenceState> SequenceState::make(Ref<Store> store, VisibleRun run, Span tokens, Span groups,
+Ref<const SequenceState> SequenceState::make(Ref<Store> store, VisibleRun run, Span tokens, Span groups, float largest_pooled,
                                              Ref<Mapping> mapping) {
-  auto* state = new SequenceState(std::move(store), run, std::move(tokens), std::move(groups), std::move(mapping));
+  auto* state = new SequenceState(std::move(store), run, std::move(tokens), std::move(groups), largest_pooled, std::move(mapping));
   state->store->bookkeeping_bytes += static_cast<std::int64_t>(sizeof(SequenceState));
   return Ref<const SequenceState>(state);
 }
 
 Ref<const SequenceState> SequenceState::make_empty(Ref<Store> store, std::int64_t anchor) {
-  return make(std::move(store), {anchor, 0}, {}, {}, {});
+  return make(std::move(store), {anchor, 0}, {}, {}, 0.0f, {});
 }
 
 void dispose(const SequenceState* state) noexcept {
@@ -46,7 +46,7 @@ Ref<const SequenceState> state_prefix(const SequenceState& state, std::int64_t t
   const std::int64_t groups = store.layout.pooled_page_bytes == 0 ? 0 : store.geometry.groups(tokens);
   return SequenceState::make(state.store, {state.run.anchor, tokens},
                              span_prefix(store.bookkeeping_bytes, state.tokens, tokens, store.layout.page_tokens),
-                             span_prefix(store.bookkeeping_bytes, state.groups, groups, store.layout.page_groups),
+                             span_prefix(store.bookkeeping_bytes, state.groups, groups, store.layout.page_groups), state.largest_pooled,
                              tokens == 0 ? Ref<Mapping>() : state.mapping);
 }
 
@@ -61,11 +61,14 @@ Suffix state_suffix(const SequenceState& state, std::int64_t tokens) {
   if (pooled && !repool) {
     groups_left = span_suffix(store.bookkeeping_bytes, state.groups, tokens / r, store.layout.page_groups);
   }
-  return {SequenceState::make(state.store, run, std::move(tokens_left), std::move(groups_left), state.mapping), repool};
+  return {SequenceState::make(state.store, run, std::move(tokens_left), std::move(groups_left),
+                              repool ? 0.0f : state.largest_pooled, state.mapping),
+          repool};
 }
 
 LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, const Table* tokens,
-                     std::int64_t first_token, const Table* groups, std::int64_t first_group, const Mapping* mapping) {
+                     std::int64_t first_token, const Table* groups, std::int64_t first_group, float largest_pooled,
+                     const Mapping* mapping) {
   const LayerLayout& at = store.layout.layers[static_cast<std::size_t>(layer)];
   LayerView view;
   view.geometry = &store.geometry;
@@ -86,12 +89,13 @@ LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, con
   view.pooled.groups = at.pooled == kAbsent ? 0 : store.geometry.groups(run.tokens);
   view.pooled.dim = store.geometry.index_dim();
   view.pooled.dtype = store.geometry.index_dtype();
+  view.pooled.max_abs = largest_pooled;
   return view;
 }
 
 LayerView view_layer(const SequenceState& state, std::int64_t layer) {
   return view_layer(*state.store, layer, state.run, state.tokens.table.get(), state.tokens.first,
-                    state.groups.table.get(), state.groups.first, state.mapping.get());
+                    state.groups.table.get(), state.groups.first, state.largest_pooled, state.mapping.get());
 }
 
 }  // namespace seriatim

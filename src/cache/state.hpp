@@ -15,9 +15,10 @@ namespace seriatim {
 // What all sequences of one cache share. It lives until the last state that refers to it is gone, so that a snapshot may
 // outlive its cache.
 struct Store : Counted {
-  Store(const Geometry& g, Layout l, std::vector<std::vector<float>> weights, PageAllocator& allocator,
+  Store(const Geometry& g, Layout l, std::vector<std::vector<float>> weights, Kernels k, PageAllocator& allocator,
         std::int64_t capacity_pages)
       : geometry(g),
+        kernels(k),
         layout(std::move(l)),
         norm_weights(std::move(weights)),
         token_pages(allocator, layout.token_page_bytes, capacity_pages),
@@ -28,6 +29,7 @@ struct Store : Counted {
   static constexpr std::int64_t kPooledPagesPerTokenPage = 2;
 
   const Geometry geometry;
+  const Kernels kernels;
   const Layout layout;
   const std::vector<std::vector<float>> norm_weights;  // per layer, [index_dim]
   Ledger bookkeeping_bytes{0};  // tables, states and mappings
@@ -46,11 +48,12 @@ struct Span {
 
 struct SequenceState : Counted {
   // Throws bad_alloc.
-  static Ref<const SequenceState> make(Ref<Store> store, VisibleRun run, Span tokens, Span groups, Ref<Mapping> mapping);
+  static Ref<const SequenceState> make(Ref<Store> store, VisibleRun run, Span tokens, Span groups, float largest_pooled,
+                                       Ref<Mapping> mapping);
   static Ref<const SequenceState> make_empty(Ref<Store> store, std::int64_t anchor);
 
-  SequenceState(Ref<Store> s, VisibleRun r, Span t, Span g, Ref<Mapping> m)
-      : store(std::move(s)), run(r), tokens(std::move(t)), groups(std::move(g)), mapping(std::move(m)) {}
+  SequenceState(Ref<Store> s, VisibleRun r, Span t, Span g, float l, Ref<Mapping> m)
+      : store(std::move(s)), run(r), tokens(std::move(t)), groups(std::move(g)), largest_pooled(l), mapping(std::move(m)) {}
 
   // Ask after reading pages. Errors  Io: some of what was read was not there.
   Status check() const { return mapping && mapping->damaged().load() ? damaged_error() : Status(); }
@@ -59,6 +62,7 @@ struct SequenceState : Counted {
   const VisibleRun run;
   const Span tokens;
   const Span groups;
+  const float largest_pooled;  // no pooled key of any layer has a larger magnitude; infinity: not known
   const Ref<Mapping> mapping;  // null unless some of the pages may be a file's
 };
 
@@ -82,7 +86,8 @@ Suffix state_suffix(const SequenceState& state, std::int64_t tokens);
 
 // `tokens` and `groups` may be null when run.tokens is 0.
 LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, const Table* tokens,
-                     std::int64_t first_token, const Table* groups, std::int64_t first_group, const Mapping* mapping);
+                     std::int64_t first_token, const Table* groups, std::int64_t first_group, float largest_pooled,
+                     const Mapping* mapping);
 LayerView view_layer(const SequenceState& state, std::int64_t layer);
 
 }  // namespace seriatim

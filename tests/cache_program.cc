@@ -1,6 +1,7 @@
 #include "cache_program.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <numeric>
@@ -87,9 +88,21 @@ class Machine {
   void compare_all() {
     for (const ModelSequence& sequence : sequences_) {
       if (image(*cache_, sequence.id) != sequence.image) fail(fmt::format("s{} is not what its definition says", sequence.id));
+      compare_bounds(sequence);
     }
     for (std::size_t i = 0; i < snapshots_.size(); ++i) {
       if (image(snapshots_[i].snapshot) != snapshots_[i].image) fail(fmt::format("snapshot {} has changed", i));
+    }
+  }
+
+  // What plan() trusts instead of reading every key.
+  void compare_bounds(const ModelSequence& sequence) {
+    const Snapshot snapshot = *cache_->snapshot(sequence.id);
+    for (std::int64_t l = 0; l < snapshot.layers(); ++l) {
+      const LayerView view = snapshot.layer(l);
+      if (!(largest_pooled(view) <= view.pooled.max_abs)) fail(fmt::format("s{}: a pooled key is larger than max_abs", sequence.id));
+      const bool known = std::isfinite(view.pooled.max_abs);
+      if (!known && !mapped_unseen_) fail(fmt::format("s{}: max_abs is not known", sequence.id));
     }
   }
 
@@ -156,6 +169,7 @@ class Machine {
   std::vector<ModelSequence> sequences_;
   std::vector<ModelSnapshot> snapshots_;
   TokenId next_token_ = 1;
+  bool mapped_unseen_ = false;  // some pages were mapped without a look at them
   std::vector<std::string> code_;
   std::string what_;
 };
@@ -383,6 +397,7 @@ void Machine::save_and_restore(const Operation& o) {
   std::filesystem::remove(path);  // a mapping does not need the name
   if (restored.status().code() == Code::kCapacity && cache_->bytes().mapped > 0) return;  // mapped pages took none of it
   if (!restored.ok()) return fail(std::string(restored.status().message()));
+  mapped_unseen_ = mode == RestoreMode::kMap;
   if (restored->size() != sequences_.size()) return fail("not all sequences were restored");
   for (const RestoredSequence& r : *restored) {
     const auto at = std::find_if(sequences_.begin(), sequences_.end(), [&](const ModelSequence& s) { return s.id == r.saved; });

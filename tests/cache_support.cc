@@ -1,5 +1,7 @@
 #include "cache_support.hpp"
 
+#include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -152,6 +154,19 @@ Status try_append(Cache& cache, SequenceId sequence, const std::vector<TokenId>&
 
 void append(Cache& cache, SequenceId sequence, const std::vector<TokenId>& tokens) {
   require(try_append(cache, sequence, tokens), "append");
+}
+
+float largest_pooled(const LayerView& view) {
+  const std::int64_t bytes = dtype_bytes(view.pooled.dtype);
+  float largest = 0.0f;
+  for (std::int64_t g = 0; g < view.pooled.groups; ++g) {
+    for (std::int64_t i = 0; i < view.pooled.dim; ++i) {
+      const float magnitude = std::fabs(load_element(view.pooled.group(g) + i * PooledKeys::kPanelGroups * bytes, view.pooled.dtype));
+      if (std::isnan(magnitude)) return magnitude;
+      largest = std::max(largest, magnitude);
+    }
+  }
+  return largest;
 }
 
 std::vector<std::byte> image(const LayerView& view) {

@@ -39,6 +39,9 @@ void append(Cache& cache, SequenceId sequence, const std::vector<TokenId>& token
 // The same, giving the Status of the first call that fails; the transaction is dropped then.
 Status try_append(Cache& cache, SequenceId sequence, const std::vector<TokenId>& tokens);
 
+// The largest magnitude of a view's pooled keys, NaN if there is one.
+float largest_pooled(const LayerView& view);
+
 // Every byte that a reader of the view may look at: run, keys, values, raw keys, coordinates, pooled keys.
 std::vector<std::byte> image(const LayerView& view);
 std::vector<std::byte> image(const Snapshot& snapshot);

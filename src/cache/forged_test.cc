@@ -81,6 +81,34 @@ TEST_P(CacheFileForged, StructureThatContradictsItselfIsRefused) {
   }
 }
 
+// A section that was changed after it was summed is named, whatever its contents would mean.
+TEST_P(CacheFileForged, AChangedSectionIsNamed) {
+  using namespace cache_file;
+  int named = 0;
+  const Bytes whole = slurp(path_);
+  const auto read = SafetensorsFile::open(path_);
+  ASSERT_TRUE(read.ok());
+  std::uint64_t header = 0;
+  std::memcpy(&header, whole.data(), sizeof header);
+  for (const SafetensorsEntry& entry : read->entries()) {
+    const bool pages = entry.name == "token_pages" || entry.name == "pooled_pages";
+    for (std::int64_t at = entry.begin_bytes; at < entry.end_bytes; at += pages ? 4099 : 8) {
+      Bytes changed = whole;
+      changed[8 + header + static_cast<std::size_t>(at)] ^= std::byte{1};
+      put_file(folder_ / "changed", changed);
+      auto other = make_cache(geometry_, options_);
+      const Status status = other->restore(folder_ / "changed").status();
+      EXPECT_EQ(status.code(), Code::kCorrupt);
+      if (entry.name != "checksums") {
+        EXPECT_EQ(status.argument(), entry.name) << at;
+      }
+      EXPECT_EQ(other->bytes().keys_values, 0);
+      ++named;
+    }
+  }
+  EXPECT_GT(named, 60);
+}
+
 TEST_P(CacheFileForged, ElementsThatAppendWouldRefuseAreRefused) {
   const auto spoil = [](auto&, cache_file::Shapes& shapes, cache_file::SmallSections& small, Bytes& pages) {
     const std::uint32_t infinity = 0x7f800000u;

@@ -1,0 +1,47 @@
+// What stands behind the opaque handles. Each holds all that it needs, so that handles may go in any order; members go from
+// the last to the first.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "seriatim.h"
+#include "seriatim/cache.hpp"
+#include "seriatim/executor.hpp"
+#include "seriatim/geometry.hpp"
+#include "seriatim/sequence.hpp"
+#include "watched_executor.hpp"
+
+struct seriatim_executor {
+  std::shared_ptr<seriatim::Executor> executor;
+  bool custom = false;
+};
+
+struct seriatim_allocator {
+  std::shared_ptr<seriatim::PageAllocator> allocator;
+};
+
+struct seriatim_geometry {
+  seriatim::Geometry geometry;
+};
+
+struct seriatim_cache {
+  std::shared_ptr<seriatim::PageAllocator> allocator;  // null: the heap
+  std::unique_ptr<seriatim::Cache> cache;
+};
+
+struct seriatim_transaction {
+  std::shared_ptr<seriatim::PageAllocator> allocator;
+  seriatim::Transaction transaction;
+};
+
+struct seriatim_snapshot {
+  std::shared_ptr<seriatim::PageAllocator> allocator;
+  seriatim::Snapshot snapshot;
+};
+
+struct seriatim_workspace {
+  std::shared_ptr<seriatim::Executor> executor;             // null: the calling thread
+  std::unique_ptr<seriatim::capi::WatchedExecutor> watched;  // what the workspace uses, where the executor is a caller's
+  seriatim::Workspace workspace;
+};

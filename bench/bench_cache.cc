@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -11,6 +12,7 @@
 #include "bench/bench.hpp"
 #include "bench/inputs.hpp"
 #include "seriatim/cache_file.hpp"
+#include "seriatim/sequence.hpp"
 
 namespace seriatim::bench {
 namespace {
@@ -18,9 +20,11 @@ namespace {
 // One layer of QSA's real geometry, and tokens to append to it.
 class Store {
  public:
-  Store(const Geometry& geometry, std::int64_t capacity_tokens, std::int64_t batch_tokens) : geometry_(geometry), tokens_(batch_tokens) {
+  Store(const Geometry& geometry, std::int64_t capacity_tokens, std::int64_t batch_tokens, std::int64_t page_tokens = 0)
+      : geometry_(geometry), tokens_(batch_tokens) {
     CacheOptions options;
     options.capacity_tokens = capacity_tokens;
+    options.page_tokens = page_tokens;
     auto cache = Cache::create(geometry, options);
     require(cache.ok(), "cache");
     cache_ = std::move(*cache);
@@ -39,13 +43,24 @@ class Store {
   // Appends `count` tokens to a sequence, at most as many as there are.
   void append(SequenceId sequence, std::int64_t count) {
     const VisibleRun run = cache_->snapshot(sequence)->run();
+    append_at(sequence, run.anchor + run.tokens, count);
+  }
+  void append_at(SequenceId sequence, std::int64_t position, std::int64_t count) {
     TokenBatch batch;
-    batch.first_position = run.anchor + run.tokens;
+    batch.first_position = position;
     batch.keys = dense_view(std::as_const(keys_).data(), geometry_.kv_dtype(), {count, geometry_.kv_heads(), geometry_.head_dim()});
     batch.values = dense_view(std::as_const(values_).data(), geometry_.kv_dtype(), {count, geometry_.kv_heads(), geometry_.value_dim()});
     batch.index_keys = dense_view(std::as_const(index_keys_).data(), geometry_.index_dtype(), {count, geometry_.index_dim()});
     auto step = cache_->begin();
     require(step->append(sequence, 0, batch).ok() && step->commit().ok(), "append");
+  }
+  // The same bytes as one plain copy to `to`.
+  void copy_plainly(std::byte* to, std::int64_t count) const {
+    for (const auto* from : {&keys_, &values_, &index_keys_}) {
+      const std::size_t bytes = from->size() / static_cast<std::size_t>(tokens_) * static_cast<std::size_t>(count);
+      std::memcpy(to, from->data(), bytes);
+      to += bytes;
+    }
   }
   void fill(std::int64_t count) {
     while (tokens() < count) append(sequence_, std::min(tokens_, count - tokens()));
@@ -63,13 +78,28 @@ void appends(Bench& bench, std::int64_t count) {
   constexpr std::int64_t kRoom = 16'384;  // far more than the CPU's caches hold
   Store store(real_geometry(DType::kF32), kRoom, count);
   store.fill(kRoom);
+  std::int64_t held = kRoom;
   const Contestant ours{"ours", [&] {
-                          if (store.tokens() + count > kRoom) require(store.cache().truncate(store.sequence(), 0).ok(), "truncate");
-                          store.append(store.sequence(), count);
+                          if (held + count > kRoom) {
+                            require(store.cache().truncate(store.sequence(), 0).ok(), "truncate");
+                            held = 0;
+                          }
+                          store.append_at(store.sequence(), held, count);
+                          held += count;
                         }, {}};
+  // To as much other memory, in turns, as the cache has.
+  const auto token_bytes = static_cast<std::int64_t>(store.token_bytes());
+  std::vector<std::byte> room(static_cast<std::size_t>(kRoom * token_bytes));
+  std::int64_t copied = 0;
+  const Contestant memcpy_of_it{"memcpy of the same bytes", [&] {
+                                  if (copied + count > kRoom) copied = 0;
+                                  store.copy_plainly(room.data() + copied * token_bytes, count);
+                                  copied += count;
+                                }, {}};
   Work work;
   work.cold_bytes = static_cast<double>(count) * store.token_bytes();
-  bench.add(fmt::format("append {} token{}, 24 x 2 x 256, one layer", count, count == 1 ? "" : "s"), ours, work, 1, {}, {});
+  bench.add(fmt::format("append {} token{}, 24 x 2 x 256, one layer", count, count == 1 ? "" : "s"), ours, work, 1, {memcpy_of_it},
+            {0.0, 0.0, "stated"});
 }
 
 void note(Bench& bench, std::string name, const Contestant& ours, const Contestant& limit, std::string limit_words, double most, std::string target) {
@@ -118,6 +148,47 @@ void lengths(Bench& bench) {
   note(bench, "rewind 3 and append 3 at 262,143 tokens", rewind(large), rewind(small), "the same at 1,023 tokens", 1.5, "<= 1.5x");
   note(bench, "evict 1,024 at 262,143 tokens", evict(large, 1024), evict(small, 512), "evict 512 of 1,023", 0.0, "stated");
   note(bench, "evict 1,023 at 262,143 tokens: all pooled again", evict(large, 1023), evict(small, 511), "evict 511 of 1,023", 0.0, "stated");
+}
+
+// The same row of the same tokens in pages of 256 and in one page, which is contiguous memory per head.
+void pages(Bench& bench) {
+  constexpr std::int64_t kTokens = 32'768;
+  const Geometry geometry = real_geometry(DType::kBf16);
+  Store paged(geometry, kTokens, 512);
+  Store contiguous(geometry, kTokens, 512, kTokens);
+  for (Store* store : {&paged, &contiguous}) store->fill(kTokens);
+  Random random(5);
+  std::vector<std::int32_t> scattered;  // budget_tokens of whole groups, then three of a raw tail
+  const std::int64_t groups = geometry.budget_tokens() / geometry.group_tokens();
+  for (std::int64_t g = 0; g < groups; ++g) {
+    const std::int64_t stride = kTokens / 4 / groups;
+    const std::int64_t group = g * stride + static_cast<std::int64_t>(random.uniform() * 0.5f * static_cast<float>(stride) + 0.5f * static_cast<float>(stride));
+    for (std::int64_t t = 0; t < 4; ++t) scattered.push_back(static_cast<std::int32_t>(std::min(group, (g + 1) * stride - 1) * 4 + t));
+  }
+  std::vector<std::int32_t> dense(static_cast<std::size_t>(geometry.row_capacity()));
+  for (std::size_t i = 0; i < dense.size(); ++i) dense[i] = static_cast<std::int32_t>(i);
+  const std::int64_t position = kTokens - 1;
+  const auto query = uniform_elements(random, geometry.query_heads() * geometry.head_dim(), DType::kBf16);
+  auto workspace = Workspace::create(geometry, kTokens, bench.executor(1), bench.kernels());
+  require(workspace.ok(), "workspace");
+  const auto attend_over = [&](Store& store, std::vector<std::int32_t>& row, std::vector<float>& output) {
+    const Snapshot snapshot = *store.cache().snapshot(store.sequence());
+    auto count = static_cast<std::int32_t>(row.size());
+    const AttendQueries queries{dense_view(query.data(), DType::kBf16, {1, geometry.query_heads(), geometry.head_dim()}), {&position, 1}, {}};
+    const Status status = attend(snapshot.layer(0), queries, {row.data(), geometry.row_capacity(), &count}, *workspace,
+                                 dense_view(output.data(), DType::kF32, {1, geometry.query_heads(), geometry.value_dim()}), {});
+    require(status.ok(), "attend");
+  };
+  for (auto* const row : {&dense, &scattered}) {
+    const char* const words = row == &dense ? "neighbouring" : "scattered";
+    std::vector<float> output(static_cast<std::size_t>(geometry.query_heads() * geometry.value_dim()));
+    std::vector<float> same = output;
+    attend_over(paged, *row, output);
+    attend_over(contiguous, *row, same);
+    require(output == same, "attend through pages");
+    note(bench, fmt::format("attend {} {} entries, bf16, through pages", row->size(), words), {"pages", [&] { attend_over(paged, *row, output); }, {}},
+         {"contiguous", [&] { attend_over(contiguous, *row, same); }, {}}, "the same in one page", 1.05, "<= 1.05x");
+  }
 }
 
 // Files in memory where the system has such a place, so that a disk's mood is no part of the measure.
@@ -174,6 +245,7 @@ void bench_cache(Bench& bench) {
   appends(bench, 1);
   appends(bench, 512);
   lengths(bench);
+  pages(bench);
   files(bench);
 }
 

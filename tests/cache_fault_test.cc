@@ -361,6 +361,32 @@ TEST(CacheFaults, AnyFailedWriteSyncOrRenameLeavesTheOldFileOrTheNew) {
   }
 }
 
+// The names of the calls in the order in which they were made, many writes as one.
+class RecordedCalls final : public file::FileCalls {
+ public:
+  ssize_t write(int fd, const void* data, std::size_t bytes) override {
+    if (!order.ends_with("write ")) order += "write ";
+    return FileCalls::write(fd, data, bytes);
+  }
+  int fsync(int fd) override {
+    order += "fsync ";
+    return FileCalls::fsync(fd);
+  }
+  int rename(const char* from, const char* to) override {
+    order += "rename ";
+    return FileCalls::rename(from, to);
+  }
+  std::string order;
+};
+
+TEST(CacheFaults, TheFileIsFlushedBeforeItIsRenamedAndTheDirectoryAfterwards) {
+  const Folder folder;
+  World world;
+  RecordedCalls calls;
+  ASSERT_TRUE(save_cache(*world.cache, folder / "cache", calls).ok());
+  EXPECT_EQ(calls.order, "write fsync rename fsync ");
+}
+
 // What bytes() says is what the heap and the allocator have handed out, to the byte.
 TEST(CacheBytes, EqualWhatTheHeapAndTheAllocatorHandedOut) {
   const Folder folder;

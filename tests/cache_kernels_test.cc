@@ -1,4 +1,4 @@
-// Save, clear, reuse the slots, restore elsewhere, go on decoding: the digest of every step is that of never having
+// mesh-llm#1901, sglang#39156: save, clear, reuse the slots, restore elsewhere, go on decoding: the digest of every step is that of never having
 // stopped, whichever kernels write and whichever read.
 #include <gtest/gtest.h>
 
@@ -77,6 +77,7 @@ std::vector<std::uint64_t> never_stopped(const Setting& setting, Kernels kernels
 
 class CacheOnKernels : public ::testing::TestWithParam<std::string> {};
 
+// Positions from 1,000,003 on (unslothai/llama.cpp#114): groups count from the anchor, restored or not.
 TEST_P(CacheOnKernels, SaveClearReuseTheSlotsRestoreAndGoOnDecoding) {
   const Kernels kernels = *Kernels::named(GetParam());
   int compared = 0;

@@ -80,6 +80,7 @@ TEST_P(CacheOfAnyKind, EveryCountOfTokensReadsBackThroughPages) {
   }
 }
 
+// sglang#36497, pypto-lib#592: chunks of another size gave another state.
 TEST_P(CacheOfAnyKind, ChunksGiveTheStateOfOneAppend) {
   auto cache = make_cache(geometry_, options_);
   const std::int64_t count = page_tokens_ + 2 * geometry_.group_tokens() + 1;
@@ -94,6 +95,7 @@ TEST_P(CacheOfAnyKind, ChunksGiveTheStateOfOneAppend) {
   }
 }
 
+// Rapid-MLX#3090, omlx#3428: after a rewind into a group the old group's index key stayed. Every n mod r.
 TEST_P(CacheOfAnyKind, ARewindIntoAGroupThenOtherTokensEqualsAFreshCache) {
   auto cache = make_cache(geometry_, options_);
   const std::int64_t count = page_tokens_ + 2 * geometry_.group_tokens();
@@ -200,7 +202,7 @@ TEST(Cache, ASnapshotOutlivesItsCache) {
   EXPECT_EQ(image(snapshot), plain_image(geometry, options, 2, ids(1, 30)));
 }
 
-// Byte offsets past 2^31 and 2^32 in sparse mappings; the tokens' bytes must come from the right places.
+// vllm#52109, MSLK#257: byte offsets past 2^31 and 2^32 in sparse mappings; the tokens' bytes must come from the right places.
 TEST(Cache, StridesWhoseByteOffsetsPassFourGigabytes) {
   const Geometry geometry = admit(small_options());
   const CacheOptions options = cache_options(1, 64);

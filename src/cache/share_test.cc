@@ -35,7 +35,7 @@ class CacheShares : public testing::TestWithParam<std::int64_t> {
 
 INSTANTIATE_TEST_SUITE_P(Groups, CacheShares, testing::Values(1, 3, 4, 7));
 
-// Two users at the same positions of one cache with different keys.
+// llama.cpp#29166: two users at the same positions of one cache with different keys.
 TEST_P(CacheShares, TwoSequencesAreEachAsIfAlone) {
   const SequenceId a = *cache_->add();
   const SequenceId b = *cache_->add();
@@ -47,7 +47,7 @@ TEST_P(CacheShares, TwoSequencesAreEachAsIfAlone) {
   expect(b, 0, ids(2000, page_tokens_ + 5));
 }
 
-// Index keys and pooled keys must travel with keys and values, whoever writes first.
+// llama.cpp#27941: index keys and pooled keys must travel with keys and values, whoever writes first.
 TEST_P(CacheShares, AForkAndItsOriginGoOnApart) {
   for (const std::int64_t count : {std::int64_t{0}, std::int64_t{5}, page_tokens_ - 1, page_tokens_, page_tokens_ + 2}) {
     const SequenceId a = *cache_->add(3);
@@ -156,6 +156,33 @@ TEST_P(CacheShares, ASpeculativeBatchKeepsItsPrefixWhereItLies) {
     expect(b, 0, joined(joined(ids(1, page_tokens_ - 3), ids(50, kept)), ids(60, 9)));
     ASSERT_TRUE(cache_->remove(b).ok());
   }
+}
+
+TEST_P(CacheShares, AFailedAppendGivesBackItsPagesAtOnce) {
+  const SequenceId a = *cache_->add();
+  append(*cache_, a, ids(1, 5));
+  const std::int64_t pages = cache_->bytes().keys_values;
+  auto transaction = cache_->begin();
+  Batch batch = make_batch(geometry_, 0, 5, ids(90, 3 * page_tokens_));
+  batch.index_keys.back() = batch.index_keys[batch.index_keys.size() - 2] = std::byte{0xff};
+  EXPECT_EQ(transaction->append(a, 0, batch.view).code(), Code::kNotFinite);
+  EXPECT_EQ(cache_->bytes().keys_values, pages);
+}
+
+// Whoever rolls back has left no trace in a page that a fork holds too.
+TEST_P(CacheShares, AfterARollbackTheFirstWriterStillGoesOnInPlace) {
+  const SequenceId a = *cache_->add();
+  append(*cache_, a, ids(1, page_tokens_ + 2));
+  const SequenceId b = *cache_->fork(a);
+  const std::int64_t pages = cache_->bytes().keys_values;
+  {
+    auto transaction = cache_->begin();
+    ASSERT_TRUE(transaction->append(a, 0, make_batch(geometry_, 0, page_tokens_ + 2, ids(90, 3)).view).ok());
+  }
+  append(*cache_, a, ids(70, 2));
+  EXPECT_EQ(cache_->bytes().keys_values, pages);
+  expect(a, 0, joined(ids(1, page_tokens_ + 2), ids(70, 2)));
+  expect(b, 0, ids(1, page_tokens_ + 2));
 }
 
 TEST_P(CacheShares, EachSequenceOfABatchMayKeepAnotherCount) {

@@ -1,25 +1,20 @@
-# cmake -DBUILD=... -DSCRATCH=... -DCXX=... -DSOURCE=... -P run.cmake: installs the build into a prefix of its own, moves
-# the prefix away (a package must not remember where it was installed), and builds and runs the consumer against it.
-function(must)
-  execute_process(COMMAND ${ARGN} RESULT_VARIABLE code)
-  if(NOT code EQUAL 0)
-    list(JOIN ARGN " " words)
-    message(FATAL_ERROR "failed (${code}): ${words}")
-  endif()
-endfunction()
+# cmake -DBUILD=... -DSCRATCH=... -DCC=... -DCXX=... -DSOURCE=... -P run.cmake: installs the build into a prefix of its own, moves
+# the prefix away (a package must not remember where it was installed), and builds and runs consumers in C and C++ against
+# it, by CMake and by pkg-config.
+include(${CMAKE_CURRENT_LIST_DIR}/consumers.cmake)
 
 file(REMOVE_RECURSE ${SCRATCH})
 file(MAKE_DIRECTORY ${SCRATCH})
 must(${CMAKE_COMMAND} --install ${BUILD} --prefix ${SCRATCH}/installed)
 file(RENAME ${SCRATCH}/installed ${SCRATCH}/prefix)
-must(${CMAKE_COMMAND} -S ${SOURCE} -B ${SCRATCH}/consumer -G ${GENERATOR}
-  -DCMAKE_PREFIX_PATH=${SCRATCH}/prefix -DCMAKE_CXX_COMPILER=${CXX})
-must(${CMAKE_COMMAND} --build ${SCRATCH}/consumer)
-must(${SCRATCH}/consumer/consumer)
 
-file(GLOB tool ${SCRATCH}/prefix/bin/seriatim)
-if(EXPECT_CLI AND NOT tool)
-  message(FATAL_ERROR "the command-line tool was not installed")
-elseif(tool)
-  must(${tool} --help)
+build_by_cmake(cpp ${SCRATCH}/prefix)
+# Not in a sanitized build: the runtimes come with C++'s link options, which a project in C or pkg-config does not see.
+if(EXPECT_C AND NOT SANITIZE)
+  build_by_cmake(c ${SCRATCH}/prefix)
+  build_by_pkg_config(${SCRATCH}/prefix)
+endif()
+
+if(EXPECT_CLI)
+  run_tool(${SCRATCH}/prefix)
 endif()

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "seriatim/check.hpp"
 #include "seriatim/select.hpp"
 #include "seriatim/status.hpp"
 
@@ -17,6 +18,7 @@ inline constexpr int kBadInput = 2;
 struct RunOptions {
   std::string capture;
   std::string out;  // empty: none
+  std::string html;
   bool json = false;
   int threads = 0;  // 0: as many as the process may use
   double margin = -1.0;
@@ -33,6 +35,20 @@ struct SelectOptions {
   std::string out;  // empty: a summary on the terminal
 };
 int select(const SelectOptions& options);
+
+struct CheckCommand {
+  std::string dump;
+  std::string against;  // empty: none
+  std::string json;
+  std::string html;
+  std::string png;
+  std::string explain;  // a promise
+  RowRule rule = RowRule::kCanonical;
+  double margin = -1.0;
+  std::int64_t findings = 100;
+  int threads = 0;
+};
+int check(const CheckCommand& command);
 
 // What is in a cache's file; whether it is whole (1: it is not).
 int cache_info(const std::string& file);

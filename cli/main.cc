@@ -21,6 +21,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
   CLI::App* command = app.add_subcommand("run", "Replay a capture of one layer and compare it with what was captured");
   command->add_option("capture", options.capture, "The capture (safetensors, capture/1)")->required()->type_name("CAPTURE");
   command->add_option("--out", options.out, "Write rows, counts, output and lse here (safetensors, replay/1)")->type_name("REPLAY");
+  command->add_option("--html", options.html, "Write a page here that shows our rows as `check --html` does")->type_name("FILE");
   command->add_flag("--json", options.json, "Print a JSON object instead of the table");
   command->add_option("--threads", options.threads, "Threads; 0 is as many as the process may use. The bits do not depend on it")
       ->check(CLI::Range(0, 1024))->capture_default_str()->type_name("N");
@@ -42,6 +43,27 @@ CLI::App* add_select(CLI::App& app, SelectOptions& options) {
       ->transform(CLI::CheckedTransformer(policies).description(""))->default_str("refuse")->type_name("refuse|exclude");
   command->add_option("--out", options.out, "Write rows here: i32 [Q, budget + group - 1], -1 past each count (.npy)")->type_name("ROWS");
   command->footer("Exit status: 0 done, 2 the input is bad.");
+  return command;
+}
+
+CLI::App* add_check(CLI::App& app, CheckCommand& options) {
+  static const std::map<std::string, RowRule> rules{{"canonical", RowRule::kCanonical}, {"set", RowRule::kSet}, {"rank", RowRule::kRank}, {"arrival", RowRule::kArrival}};
+  CLI::App* command = app.add_subcommand("check", "Judge the rows that any engine selected, promise by promise");
+  command->add_option("dump", options.dump, "The rows: a dump (safetensors, selection/1) or a capture with expected rows")->type_name("DUMP");
+  command->add_option("--against", options.against, "A capture of the same queries: its scores judge the rows, its outputs theirs")->type_name("CAPTURE");
+  command->add_option("--rule", options.rule, "The order demanded: `canonical` (ascending), `set` (none), `rank` (by falling score) or `arrival` (whole groups in any order)")
+      ->transform(CLI::CheckedTransformer(rules).description(""))->default_str("canonical")->type_name("canonical|set|rank|arrival");
+  command->add_option("--margin", options.margin, "Relative distance from the cut within which an exchanged group is `near` and no fault (default: 0; with a capture 1e-5 for f32, 1e-2 for bf16 and f16)")
+      ->check(CLI::Range(0.0, 1.0))->type_name("X");
+  command->add_option("--json", options.json, "Write the verdict here (docs/conformance.schema.json); `-` is standard output, instead of the table")->type_name("FILE");
+  command->add_option("--html", options.html, "Write a page here that shows the rows, the verdicts and the scores; it needs no network")->type_name("FILE");
+  command->add_option("--png", options.png, "Write the image of the rows here, queries down, positions across")->type_name("FILE");
+  command->add_option("--findings", options.findings, "Findings kept of each promise, the first ones; all are counted")
+      ->check(CLI::Range(0, 1'000'000))->capture_default_str()->type_name("N");
+  command->add_option("--explain", options.explain, "Say what a promise demands and why, and do nothing else")->type_name("PROMISE");
+  command->add_option("--threads", options.threads, "Threads; 0 is as many as the process may use")
+      ->check(CLI::Range(0, 1024))->capture_default_str()->type_name("N");
+  command->footer("Exit status: 0 the rows conform, 1 they do not, 2 the input is bad.");
   return command;
 }
 
@@ -77,6 +99,8 @@ int dispatch(int argc, char** argv) {
   SelectOptions select_options;
   const CLI::App* run_command = add_run(app, run_options);
   add_select(app, select_options);
+  CheckCommand check_options;
+  const CLI::App* check_command = add_check(app, check_options);
   CacheCommands cache;
   add_cache(app, cache);
   try {
@@ -87,6 +111,7 @@ int dispatch(int argc, char** argv) {
   // A forced implementation that is not there must not go unnoticed.
   if (const auto kernels = Kernels::chosen(); !kernels.ok()) return refuse(kernels.status());
   if (cache.cache->parsed()) return cache.verify->parsed() ? cache_verify(cache.file) : cache_info(cache.file);
+  if (check_command->parsed()) return check(check_options);
   return run_command->parsed() ? run(run_options) : select(select_options);
 }
 

@@ -2,13 +2,47 @@
 
 #include <cstdio>
 
+#include "check_report.hpp"
 #include "commands.hpp"
+#include "page.hpp"
 #include "progress.hpp"
 #include "report.hpp"
 #include "seriatim/executor.hpp"
 #include "seriatim/replay.hpp"
+#include "write_text.hpp"
 
 namespace seriatim::cli {
+namespace {
+
+// The page of our own rows, judged by the capture's scores as anybody's.
+Status write_page(const std::string& path, const RunOptions& options, Capture capture, const Replay& replay, Executor& executor) {
+  const Geometry& g = capture.geometry;
+  Selection::About about;
+  about.group_tokens = g.group_tokens();
+  about.budget_tokens = g.budget_tokens();
+  about.anchor = capture.anchor;
+  about.engine = "seriatim, on " + (capture.source.empty() ? options.capture : capture.source);
+  std::vector<std::int64_t> visible;
+  for (const std::int64_t position : capture.query_positions) visible.push_back(position - capture.anchor + 1);
+  const SelectionViews views{dense_view(replay.rows.data(), DType::kI32, {replay.queries, replay.row_capacity}),
+                             dense_view(static_cast<const void*>(visible.data()), DType::kI64, {replay.queries}), {},
+                             dense_view(replay.output.data(), DType::kF32, {replay.queries, g.query_heads(), g.value_dim()})};
+  const auto selection = view_selection(views, std::move(about));
+  if (!selection.ok()) return selection.status();
+  const auto judge = judge_with(std::move(capture));
+  if (!judge.ok()) return judge.status();
+  const auto rows = (*judge)->rows(selection->get());
+  if (!rows.ok()) return rows.status();
+  CheckOptions check_options;
+  check_options.against = judge->get();
+  check_options.executor = &executor;
+  const auto report = seriatim::check(**rows, check_options);
+  if (!report.ok()) return report.status();
+  const auto page = page_of(**rows, *report, conformance({options.capture, options.capture}, **rows, *report));
+  return page.ok() ? write_text(path, *page) : page.status();
+}
+
+}  // namespace
 
 int run(const RunOptions& options) {
   const auto capture = Capture::open(options.capture);
@@ -27,6 +61,9 @@ int run(const RunOptions& options) {
   if (!done.ok()) return refuse(done.status());
   if (!options.out.empty()) {
     if (Status s = write_replay(options.out, *capture, *done); !s.ok()) return refuse(s);
+  }
+  if (!options.html.empty()) {
+    if (Status s = write_page(options.html, options, *capture, *done, *executor); !s.ok()) return refuse(s);
   }
   const std::string text = options.json ? json(options.capture, *capture, *done) : table(options.capture, *capture, *done);
   std::fputs(text.c_str(), stdout);

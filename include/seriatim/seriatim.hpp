@@ -18,3 +18,5 @@
 #include "seriatim/sequence.hpp"  // the path put together
 #include "seriatim/oracle.hpp"    // independent plain definitions
 #include "seriatim/replay.hpp"    // captures of other implementations
+#include "seriatim/check.hpp"     // rows of any engine, judged
+#include "seriatim/check_picture.hpp"  // and drawn

@@ -1,0 +1,90 @@
+// Transformers' own layer before the judge: the committed captures.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+
+#include "check/row_judge.hpp"
+
+namespace seriatim {
+namespace {
+
+std::vector<std::string> captures() {
+  std::vector<std::string> paths;
+  for (const auto& file : std::filesystem::directory_iterator(SERIATIM_FIXTURES_DIR)) {
+    if (file.path().extension() == ".safetensors") paths.push_back(file.path().string());
+  }
+  std::sort(paths.begin(), paths.end());
+  return paths;
+}
+
+TEST(Captures, TransformersOwnRowsBreakTiesAloneAndAreNearOtherwise) {
+  ASSERT_GE(captures().size(), 4u);
+  for (const std::string& path : captures()) {
+    auto capture = Capture::open(path);
+    ASSERT_TRUE(capture.ok());
+    const bool f32 = capture->geometry.index_dtype() == DType::kF32;
+    const auto judge = judge_with(*std::move(capture));
+    ASSERT_TRUE(judge.ok()) << judge.status().message();
+    const auto rows = (*judge)->rows(nullptr);
+    ASSERT_TRUE(rows.ok()) << rows.status().message();
+    CheckOptions options;
+    options.margin = f32 ? 1e-5 : 1e-2;
+    options.against = judge->get();
+    const auto report = check(**rows, options);
+    ASSERT_TRUE(report.ok()) << report.status().message();
+    for (std::size_t i = 0; i < kPromises; ++i) {
+      const auto promise = static_cast<Promise>(i);
+      if (promise == Promise::kTie) continue;
+      EXPECT_EQ(report->of(promise).faults, 0) << path << ": " << promise_name(promise);
+    }
+    EXPECT_GT(report->of(Promise::kMembership).judged, 0) << path;
+    ASSERT_TRUE(report->arithmetic.has_value());
+    EXPECT_EQ(report->arithmetic->rows, report->rows);
+    EXPECT_LE(report->arithmetic->relative, report->arithmetic->bound);
+    EXPECT_LT(report->arithmetic->own_f64, 1e-6);
+  }
+}
+
+// A capture whose rows come from us, with a fault in one output.
+TEST(Captures, AWrongOutputIsArithmeticAndNothingElse) {
+  for (const std::string& path : captures()) {
+    auto capture = Capture::open(path);
+    ASSERT_TRUE(capture.ok());
+    const auto ours = replay(*capture);
+    ASSERT_TRUE(ours.ok());
+    std::vector<std::int64_t> visible;
+    for (const std::int64_t position : capture->query_positions) visible.push_back(position - capture->anchor + 1);
+    std::vector<float> output = ours->output;
+    const Geometry g = capture->geometry;
+    Selection::About about;
+    about.group_tokens = g.group_tokens();
+    about.budget_tokens = g.budget_tokens();
+    about.anchor = capture->anchor;
+    const auto judge = judge_with(*std::move(capture));
+    ASSERT_TRUE(judge.ok());
+    for (const bool wrong : {false, true}) {
+      if (wrong) output[output.size() / 2] += 0.25f * static_cast<float>((*judge)->largest_value());
+      const auto selection = view_selection({dense_view(ours->rows.data(), DType::kI32, {ours->queries, ours->row_capacity}), dense_view(static_cast<const void*>(visible.data()), DType::kI64, {ours->queries}), {},
+                                             dense_view(static_cast<const void*>(output.data()), DType::kF32, {ours->queries, g.query_heads(), g.value_dim()})}, about);
+      ASSERT_TRUE(selection.ok()) << selection.status().message();
+      const auto rows = (*judge)->rows(selection->get());
+      ASSERT_TRUE(rows.ok()) << rows.status().message();
+      CheckOptions options;
+      options.against = judge->get();
+      const auto report = check(**rows, options);
+      ASSERT_TRUE(report.ok());
+      ASSERT_EQ(report->findings.size(), wrong ? 1u : 0u);
+      if (!wrong) {
+        EXPECT_EQ(report->arithmetic->ulp, 0);
+        continue;
+      }
+      EXPECT_EQ(report->findings[0].promise, Promise::kArithmetic);
+      EXPECT_EQ(report->findings[0].row, report->rows / 2);
+      EXPECT_GT(report->arithmetic->ulp, 1000);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace seriatim

@@ -1,0 +1,187 @@
+// A capture as a judge: its tokens in a cache, our scores and outputs for its queries.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <new>
+#include <optional>
+
+#include "base/half.hpp"
+#include "seriatim/attend.hpp"
+#include "seriatim/check.hpp"
+#include "seriatim/oracle.hpp"
+#include "seriatim/score.hpp"
+
+namespace seriatim {
+namespace {
+
+constexpr std::int64_t kAppendTokens = 4096;  // any size gives the same bits
+
+ConstTensor part_of(const ConstTensor& batch, std::int64_t first, std::int64_t count) {
+  ConstTensor part = batch;
+  if (batch.empty()) return part;
+  part.data = batch.at(first);
+  part.shape[0] = count;
+  return part;
+}
+
+Status misfit(std::string_view argument, std::string_view what, std::int64_t row = -1) {
+  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, what), {row, -1});
+}
+
+class Judge final : public JudgedCapture {
+ public:
+  explicit Judge(Capture capture) : capture_(std::move(capture)) {}
+
+  Status load() {
+    const Geometry& g = capture_.geometry;
+    CacheOptions options;
+    options.layers[0].index_norm_weight = capture_.index_norm_weight;
+    options.capacity_tokens = capture_.tokens() + 2 * kAppendTokens;
+    auto cache = Cache::create(g, std::move(options));
+    if (!cache.ok()) return cache.status();
+    cache_ = *std::move(cache);
+    auto sequence = cache_->add(capture_.anchor);
+    if (!sequence.ok()) return sequence.status();
+    for (std::int64_t first = 0; first < capture_.tokens(); first += kAppendTokens) {
+      const std::int64_t count = std::min(kAppendTokens, capture_.tokens() - first);
+      TokenBatch batch{.first_position = capture_.anchor + first, .keys = part_of(capture_.keys, first, count),
+                       .values = part_of(capture_.values, first, count), .index_keys = part_of(capture_.index_keys, first, count), .coordinates = nullptr};
+      auto step = cache_->begin();
+      if (!step.ok()) return step.status();
+      if (Status s = step->append(*sequence, 0, batch); !s.ok()) return s;
+      if (Status s = step->commit(); !s.ok()) return s;
+    }
+    auto snapshot = cache_->snapshot(*sequence);
+    if (!snapshot.ok()) return snapshot.status();
+    snapshot_.emplace(*std::move(snapshot));
+    layer_ = snapshot_->layer(0);
+    find_largest_value();
+    return {};
+  }
+
+  const Capture& capture() const override { return capture_; }
+  double largest_value() const override { return largest_value_; }
+  Result<std::unique_ptr<Selection>> rows(const Selection* selection) const override;
+  Status output(std::int64_t query, std::span<const std::int32_t> row, std::span<float> ours, std::span<double> exact) const override;
+
+  Status scores(std::int64_t query, std::span<float> scores) const {
+    const auto at = capture_.query_positions[static_cast<std::size_t>(query)];
+    const ConstTensor weights = capture_.index_head_weights.empty() ? ConstTensor{} : row_of(capture_.index_head_weights, query);
+    return score_groups(capture_.geometry, row_of(capture_.index_queries, query), weights, layer_.pooled_up_to(at), scores);
+  }
+  std::int64_t visible(std::int64_t query) const { return capture_.query_positions[static_cast<std::size_t>(query)] - capture_.anchor + 1; }
+
+ private:
+  void find_largest_value() {
+    const ConstTensor& values = capture_.values.empty() ? capture_.keys : capture_.values;
+    double largest = 0.0;
+    for (std::int64_t t = 0; t < values.shape[0]; ++t) {
+      for (std::int64_t h = 0; h < values.shape[1]; ++h) {
+        for (std::int64_t i = 0; i < capture_.geometry.value_dim(); ++i) {
+          largest = std::max(largest, std::fabs(static_cast<double>(load_element(values.at(t, h, i), values.dtype))));
+        }
+      }
+    }
+    if (largest > 0.0) largest_value_ = largest;
+  }
+
+  Capture capture_;
+  std::unique_ptr<Cache> cache_;
+  std::optional<Snapshot> snapshot_;
+  LayerView layer_;
+  double largest_value_ = 1.0;
+};
+
+// Somebody's rows with the capture's scores.
+class RescoredSelection final : public Selection {
+ public:
+  RescoredSelection(const Judge& judge, const Selection* selection, std::unique_ptr<Selection> owned)
+      : judge_(judge), owned_(std::move(owned)), rows_(selection != nullptr ? *selection : *owned_), about_(rows_.about()) {
+    about_.has_scores = true;
+  }
+  const About& about() const override { return about_; }
+  Status read_row(std::int64_t row, std::span<std::int64_t> entries) const override { return rows_.read_row(row, entries); }
+  Status read_scores(std::int64_t row, std::span<float> scores) const override { return judge_.scores(row, scores); }
+  Status read_output(std::int64_t row, std::span<float> output) const override { return rows_.read_output(row, output); }
+
+ private:
+  const Judge& judge_;
+  std::unique_ptr<Selection> owned_;
+  const Selection& rows_;
+  About about_;
+};
+
+// The capture's own expected rows.
+Result<std::unique_ptr<Selection>> expected_of(const Judge& judge) {
+  const Capture& capture = judge.capture();
+  if (capture.expected_rows.empty()) return misfit("expected_rows", "the capture has none, so there is nothing to judge");
+  Selection::About about;
+  about.group_tokens = capture.geometry.group_tokens();
+  about.budget_tokens = capture.geometry.budget_tokens();
+  about.anchor = capture.anchor;
+  about.engine = capture.source;
+  std::vector<std::int64_t> visible;
+  for (std::int64_t q = 0; q < std::ssize(capture.query_positions); ++q) visible.push_back(judge.visible(q));
+  const SelectionViews views{capture.expected_rows, dense_view(static_cast<const void*>(visible.data()), DType::kI64, {std::ssize(visible)}), {}, capture.expected_output};
+  return view_selection(views, std::move(about));
+}
+
+Result<std::unique_ptr<Selection>> Judge::rows(const Selection* selection) const {
+  try {
+    if (selection == nullptr) {
+      auto expected = expected_of(*this);
+      if (!expected.ok()) return expected.status();
+      return std::unique_ptr<Selection>(std::make_unique<RescoredSelection>(*this, nullptr, *std::move(expected)));
+    }
+    const Selection::About& about = selection->about();
+    const Geometry& g = capture_.geometry;
+    if (about.group_tokens != g.group_tokens()) return misfit("group_tokens", fmt::format("{} where the capture has {}", about.group_tokens, g.group_tokens()));
+    if (about.budget_tokens != g.budget_tokens()) return misfit("budget_tokens", fmt::format("{} where the capture has {}", about.budget_tokens, g.budget_tokens()));
+    if (about.anchor != capture_.anchor) return misfit("anchor", fmt::format("{} where the capture has {}", about.anchor, capture_.anchor));
+    if (about.rows != std::ssize(capture_.query_positions)) return misfit("rows", fmt::format("{} where the capture has {} queries", about.rows, capture_.query_positions.size()));
+    for (std::int64_t q = 0; q < about.rows; ++q) {
+      const std::int64_t given = about.visible[static_cast<std::size_t>(q)];
+      if (given != visible(q)) return misfit("visible", fmt::format("row {} sees {} tokens, the capture's query {}", q, given, visible(q)), q);
+    }
+    if (about.output_heads > 0 && (about.output_heads != g.query_heads() || about.output_dim != g.value_dim())) {
+      return misfit("output", fmt::format("{} x {} where the capture has {} heads of {}", about.output_heads, about.output_dim, g.query_heads(), g.value_dim()));
+    }
+    return std::unique_ptr<Selection>(std::make_unique<RescoredSelection>(*this, selection, nullptr));
+  } catch (const std::bad_alloc&) {
+    return Status::error(Code::kOutOfMemory, "selection", "selection: the system refused memory");
+  }
+}
+
+Status Judge::output(std::int64_t query, std::span<const std::int32_t> row, std::span<float> ours, std::span<double> exact) const {
+  const Geometry& g = capture_.geometry;
+  auto workspace = Workspace::create(g, capture_.tokens());
+  if (!workspace.ok()) return workspace.status();
+  std::vector<std::int32_t> padded(static_cast<std::size_t>(g.row_capacity()), kRowPadding);
+  if (row.size() > padded.size()) return misfit("row", fmt::format("{} entries, at most {}", row.size(), padded.size()), query);
+  std::copy(row.begin(), row.end(), padded.begin());
+  auto count = static_cast<std::int32_t>(row.size());
+  const std::int64_t position = capture_.query_positions[static_cast<std::size_t>(query)];
+  const AttendQueries queries{part_of(capture_.queries, query, 1), {&position, 1}, {}};
+  const Tensor to = dense_view(static_cast<void*>(ours.data()), DType::kF32, {1, g.query_heads(), g.value_dim()});
+  if (Status s = attend(layer_, queries, {padded.data(), g.row_capacity(), &count}, *workspace, to, {}); !s.ok()) return s;
+  std::vector<std::int64_t> tokens;
+  for (const std::int32_t entry : row) tokens.push_back(entry - capture_.anchor);
+  std::vector<double> lse(static_cast<std::size_t>(g.query_heads()));
+  return attend_f64(g, row_of(capture_.queries, query), {capture_.keys, capture_.values}, tokens, {}, exact, lse);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<JudgedCapture>> judge_with(Capture capture) {
+  try {
+    auto judge = std::make_unique<Judge>(std::move(capture));
+    if (Status s = judge->load(); !s.ok()) return s;
+    return std::unique_ptr<JudgedCapture>(std::move(judge));
+  } catch (const std::bad_alloc&) {
+    return Status::error(Code::kOutOfMemory, "capture", "capture: the system refused memory");
+  }
+}
+
+}  // namespace seriatim

@@ -1,0 +1,166 @@
+"""The layer of a DynamicCache that an enabled model turns a DynamicIndexedLayer into.
+
+Transformers' cache stays the owner of keys, values and raw index keys, with the attributes and the meaning it gives them,
+so that everything that knows a DynamicIndexedLayer (generate, crop, beams, an eager model afterwards) finds one. Two things
+differ: they grow in place instead of being copied for each token, and the pooled keys of closed groups are kept beside
+them. Pooled keys depend on nothing but their own tokens, so they are always either kept or made again, with the same bits.
+"""
+
+import torch
+from transformers.cache_utils import DynamicIndexedLayer
+
+from ._backend import check_finite
+
+PANEL_GROUPS = 16  # how the library stores pooled keys: [panels][index_dim][16]
+
+
+class GrowingTensor:
+    """Tensors that grow along one axis: `append` gives a view of a store that has room for more."""
+
+    def __init__(self, axis):
+        self.axis = axis
+        self.store = None
+
+    def append(self, held, new):
+        axis, added = self.axis, new.shape[self.axis]
+        length = 0 if held is None or held.numel() == 0 else held.shape[axis]
+        if not self._has_room(held, length, new):
+            shape = list(new.shape)
+            shape[axis] = length + added + (length + added) // 4 + 64
+            store = new.new_empty(shape)
+            if length:
+                store.narrow(axis, 0, length).copy_(held)
+            self.store = store
+        self.store.narrow(axis, length, added).copy_(new)
+        return self.store.narrow(axis, 0, length + added)
+
+    def _has_room(self, held, length, new):
+        """Whether `held` begins the store, nothing else having taken its place, and `new` fits behind it."""
+        store = self.store
+        if store is None or length == 0 or length + new.shape[self.axis] > store.shape[self.axis]:
+            return False
+        if store.is_inference() and not torch.is_inference_mode_enabled():
+            return False
+        return held.data_ptr() == store.data_ptr() and held.stride() == store.stride() and held.shape[0] == store.shape[0]
+
+
+class SeriatimIndexedLayer(DynamicIndexedLayer):
+    """A DynamicIndexedLayer that grows in place and keeps pooled keys."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self._growing_keys, self._growing_values = GrowingTensor(2), GrowingTensor(2)
+        self._growing_index = GrowingTensor(1)
+        self._forget_pooled()
+
+    @classmethod
+    def adopt(cls, layer):
+        """What `layer` holds, without a copy."""
+        adopted = cls()
+        adopted.__dict__.update(layer.__dict__)
+        return adopted
+
+    def __copy__(self):
+        # Two layers must not write behind the same tokens: neither keeps the room that there is.
+        copied = type(self).adopt(self)
+        for layer in (self, copied):
+            layer._growing_keys, layer._growing_values = GrowingTensor(2), GrowingTensor(2)
+            layer._growing_index = GrowingTensor(1)
+        copied._forget_pooled()
+        return copied
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        check_finite("keys", key_states)
+        check_finite("values", value_states)
+        if torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad):
+            return super().update(key_states, value_states, *args, **kwargs)
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        self.keys = self._growing_keys.append(self.keys, key_states)
+        self.values = self._growing_values.append(self.values, value_states)
+        return self.keys, self.values
+
+    def update_indexer(self, indexer_key_states):
+        check_finite("index_keys", indexer_key_states)
+        ours = self._pooled_from is self.indexer_keys
+        if torch.is_grad_enabled() and indexer_key_states.requires_grad:
+            return super().update_indexer(indexer_key_states)
+        if not self.is_indexer_initialized:
+            self.lazy_initialization_indexer(indexer_key_states)
+        self.indexer_keys = self._growing_index.append(self.indexer_keys, indexer_key_states)
+        if ours:
+            self._pooled_from = self.indexer_keys
+        return self.indexer_keys
+
+    def reset(self):
+        super().reset()
+        self.__dict__.update(type(self)().__dict__)
+
+    def crop(self, tokens_to_remove):
+        ours = self._pooled_from is self.indexer_keys
+        super().crop(tokens_to_remove)
+        if ours and self.indexer_keys is not None and self.panels is not None:
+            tokens = self.indexer_keys.shape[1]
+            self._pooled_groups = [
+                max(0, min(groups, (tokens - first) // self._group_tokens)) for groups, first in zip(self._pooled_groups, self._pooled_first)
+            ]
+            self._pooled_from = self.indexer_keys
+
+    def reorder_cache(self, beam_idx):
+        self._with_pooled(super().reorder_cache, beam_idx, lambda rows: rows.index_select(0, beam_idx.to(rows.device)))
+
+    def batch_repeat_interleave(self, repeats):
+        self._with_pooled(super().batch_repeat_interleave, repeats, lambda rows: rows.repeat_interleave(repeats, dim=0))
+
+    def batch_select_indices(self, indices):
+        self._with_pooled(super().batch_select_indices, indices, lambda rows: rows[indices, ...])
+
+    def _with_pooled(self, operation, argument, on_rows):
+        """An operation on the rows of the batch, and the same on the rows of the pooled keys."""
+        ours = self._pooled_from is self.indexer_keys and self.panels is not None
+        operation(argument)
+        if not ours:
+            return self._forget_pooled()
+        self.panels = on_rows(self.panels)
+        state = on_rows(torch.tensor([self._pooled_groups, self._pooled_first]).T)
+        self._pooled_groups, self._pooled_first = state[:, 0].tolist(), state[:, 1].tolist()
+        self._pooled_from = self.indexer_keys
+
+    def _forget_pooled(self):
+        self.panels = None  # [B, panels, index_dim, 16]
+        self.panels_max_abs = 0.0  # no element is larger in magnitude
+        self._pooled_groups = []  # per sequence
+        self._pooled_first = []  # the slot that its groups count from
+        self._pooled_from = None  # the indexer_keys that they were made of; another tensor there makes them stale
+        self._group_tokens = 0
+
+    def pool(self, native, group_tokens, runs, positions):
+        """Pools the groups that are complete and not pooled yet. Afterwards `panels` holds every complete group."""
+        raw = self.indexer_keys
+        batch_size = raw.shape[0]
+        if self._pooled_from is not raw or len(self._pooled_groups) != batch_size or self._group_tokens != group_tokens:
+            self._forget_pooled()
+            self._pooled_groups, self._pooled_first = [0] * batch_size, list(runs.first)
+            self._group_tokens = group_tokens
+        groups = [(last - first) // group_tokens for first, last in zip(*runs)]
+        kept = [
+            min(pooled, wanted) if was == first else 0
+            for pooled, wanted, was, first in zip(self._pooled_groups, groups, self._pooled_first, runs.first)
+        ]
+        if kept != groups or self.panels is None:
+            self._make_room(max(groups, default=0), raw)
+            dense = raw if raw.stride(1) == raw.shape[2] and raw.stride(2) == 1 else raw.contiguous()
+            largest = native.pool(runs.first, runs.last, kept, dense, positions, self.panels)
+            self.panels_max_abs = max(self.panels_max_abs, largest)
+        self._pooled_groups, self._pooled_first, self._pooled_from = groups, list(runs.first), raw
+
+    def _make_room(self, groups, raw):
+        needed = max(1, -(-groups // PANEL_GROUPS))
+        have = 0 if self.panels is None else self.panels.shape[1]
+        unwritable = self.panels is not None and self.panels.is_inference() and not torch.is_inference_mode_enabled()
+        if have >= needed and not unwritable:
+            return
+        panels = raw.new_empty(raw.shape[0], max(have, needed + needed // 4), raw.shape[2], PANEL_GROUPS)
+        if have:
+            panels[:, :have] = self.panels
+        self.panels = panels

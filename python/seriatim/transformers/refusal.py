@@ -1,0 +1,103 @@
+"""What is refused, by name and before anything runs. Nothing falls back to dense attention."""
+
+import torch
+from transformers.cache_utils import Cache, DynamicIndexedLayer
+from transformers.masking_utils import find_packed_sequence_indices
+
+from .. import _errors
+
+
+class Unsupported(_errors.Unsupported):
+    """A model, a cache or an argument that Seriatim does not serve. The message names it and says what does work."""
+
+
+FORWARD_ARGUMENTS = ("input_ids", "attention_mask", "position_ids", "cache", "inputs_embeds", "use_cache")
+# Of attention implementations that pack sequences without a mask.
+PACKING_ARGUMENTS = ("cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k", "seq_idx")
+
+
+def name_arguments(args, kwargs):
+    """One dict of a text model's forward arguments, under the names of Transformers 5.24."""
+    named = dict(zip(FORWARD_ARGUMENTS, args))
+    named.update(kwargs)
+    if named.get("cache") is None and named.get("past_key_values") is not None:
+        named["cache"] = named["past_key_values"]
+    return named
+
+
+def check_forward(text_model, named):
+    """Raises Unsupported for a call of the text model that Seriatim does not serve."""
+    _check_mode(text_model, named)
+    config = text_model.config
+    if named.get("output_attentions") or (named.get("output_attentions") is None and getattr(config, "output_attentions", False)):
+        raise Unsupported("output_attentions: attention weights are never held; ask an eager model for them")
+    for name in PACKING_ARGUMENTS:
+        if named.get(name) is not None:
+            raise Unsupported(f"{name}: packed sequences are not supported; pass one sequence per row of the batch")
+    mask = named.get("attention_mask")
+    if mask is not None and not (isinstance(mask, torch.Tensor) and mask.ndim == 2):
+        what = f"a tensor of {mask.ndim} axes" if isinstance(mask, torch.Tensor) else f"a {type(mask).__name__}"
+        raise Unsupported(f"attention_mask is {what}: only a padding mask [batch, tokens] is supported")
+    cache = named.get("cache")
+    if cache is not None:
+        check_cache(cache, config)
+    else:
+        _check_not_packed(config, named)
+
+
+def _check_mode(text_model, named):
+    if torch.compiler.is_compiling():
+        raise Unsupported("torch.compile and torch.export: an enabled model runs as it is; disable it first")
+    if text_model.training:
+        raise Unsupported("training mode: there is no gradient and no dropout; call model.eval()")
+    inputs = named.get("inputs_embeds")
+    if inputs is None:
+        inputs = named.get("input_ids")
+    if torch.is_grad_enabled():
+        wanting = isinstance(inputs, torch.Tensor) and inputs.requires_grad
+        if wanting or any(p.requires_grad for p in text_model.parameters()):
+            raise Unsupported("gradients: there is no backward pass; call the model under torch.no_grad() or torch.inference_mode()")
+    if isinstance(inputs, torch.Tensor) and inputs.device.type != "cpu":
+        raise Unsupported(f"device {inputs.device}: only CPU tensors are supported")
+    if torch.is_autocast_enabled("cpu"):
+        raise Unsupported("autocast: load or convert the model in the dtype it shall compute in")
+
+
+def _check_not_packed(config, named):
+    use_cache = named.get("use_cache")
+    if named.get("attention_mask") is not None or (use_cache if use_cache is not None else config.use_cache):
+        return  # Transformers takes such rows for one sequence each
+    positions = named.get("position_ids")
+    if positions is None:
+        return
+    if positions.ndim == 3:
+        if positions.shape[0] == 3:
+            return  # M-RoPE alone says nothing about packing
+        positions = positions[0]
+    if find_packed_sequence_indices(positions) is not None:
+        raise Unsupported("position_ids: packed sequences are not supported; pass one sequence per row of the batch")
+
+
+def check_cache(cache, config):
+    """Admits a DynamicCache whose indexed layers grow, and whose layers are as long as one another."""
+    name = type(cache).__name__
+    if not isinstance(cache, Cache):
+        raise Unsupported(f"cache is a {name}: only DynamicCache is supported")
+    if cache.offloading:
+        raise Unsupported(f"cache is a {name} that offloads: only a DynamicCache that stays where it is is supported")
+    lengths = set()
+    for index, layer_type in enumerate(config.layer_types):
+        if layer_type != "indexed_attention":
+            continue
+        if index >= len(cache.layers):
+            raise Unsupported(f"cache is a {name} without layers: make it with DynamicCache(config=model.config)")
+        layer = cache.layers[index]
+        if not isinstance(layer, DynamicIndexedLayer):
+            raise Unsupported(f"cache is a {name}, its layer {index} a {type(layer).__name__}: only DynamicCache is supported")
+        lengths.add(layer.get_seq_length())
+        if layer.is_indexer_initialized and layer.indexer_keys.numel() > 0:
+            lengths.add(layer.indexer_keys.shape[1])
+        if layer.indexer_position_ids is not None:
+            lengths.add(layer.indexer_position_ids.shape[-1])
+    if len(lengths) > 1:
+        raise Unsupported(f"cache: its layers hold {sorted(lengths)} tokens, as after a call that failed half-way; build it anew")

@@ -1,0 +1,69 @@
+"""Which slots of each sequence hold tokens, and the mask that carries it through a model's own code."""
+
+from typing import NamedTuple
+
+import torch
+
+from .refusal import Unsupported
+
+
+class Runs(NamedTuple):
+    """Slots first[b] .. last[b] - 1 of sequence b hold tokens; what lies before and after is padding."""
+
+    first: list[int]
+    last: list[int]
+
+    @classmethod
+    def whole(cls, batch_size, tokens):
+        return cls([0] * batch_size, [tokens] * batch_size)
+
+    @classmethod
+    def of_padding_mask(cls, mask):
+        """`mask` [B, T] bool. A hole inside a run is refused, since no position may be missing from it."""
+        batch_size, tokens = mask.shape
+        counts = mask.sum(dim=-1)
+        if bool((counts == tokens).all()):
+            return cls.whole(batch_size, tokens)
+        first = mask.to(torch.uint8).argmax(dim=-1)
+        last = tokens - mask.flip(-1).to(torch.uint8).argmax(dim=-1)
+        empty = counts == 0
+        first, last = first.masked_fill(empty, tokens), last.masked_fill(empty, tokens)
+        holes = ((last - first) != counts).nonzero().flatten()
+        if len(holes):
+            row = int(holes[0])
+            hole = int((~mask[row, int(first[row]) :]).nonzero()[0, 0]) + int(first[row])
+            raise Unsupported(
+                f"attention_mask: row {row} has a hole at slot {hole}, between tokens; pad on the left, or on the right in a "
+                "call whose cache is not continued"
+            )
+        return cls(first.tolist(), last.tolist())
+
+
+def make_run_mask(
+    batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None, device="cpu", **kwargs
+):
+    """The mask function of the attention name: one True per sequence, and the runs as an attribute.
+
+    Nothing of size queries x keys, nor of the number of keys, is made. What a mask function beyond causality and padding
+    would ask for is refused before, in `refusal`.
+    """
+    if kv_offset:
+        raise Unsupported("a cache that has dropped its oldest tokens: only DynamicCache is supported")
+    if attention_mask is None:
+        runs = Runs.whole(batch_size, kv_length)
+    else:
+        padding = attention_mask[:, :kv_length].to(torch.bool)
+        if padding.shape[1] < kv_length:  # as Transformers does: what the mask does not reach is padding
+            padding = torch.nn.functional.pad(padding, (0, kv_length - padding.shape[1]))
+        runs = Runs.of_padding_mask(padding)
+    mask = torch.ones(batch_size, 1, 1, 1, dtype=torch.bool, device=device)
+    mask.seriatim_runs = runs
+    return mask
+
+
+def runs_of(mask):
+    """The runs that came with a mask of ours."""
+    runs = getattr(mask, "seriatim_runs", None)
+    if runs is None:
+        raise Unsupported("attention_mask: only a padding mask [batch, tokens] is supported")
+    return runs

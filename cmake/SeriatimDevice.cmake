@@ -1,0 +1,16 @@
+# Whether the device room is built: SERIATIM_DEVICE_BACKEND is its backend, or empty.
+set(SERIATIM_DEVICE auto CACHE STRING "Device backend: opencl, off, or auto (opencl where its headers and src/device are)")
+set_property(CACHE SERIATIM_DEVICE PROPERTY STRINGS auto opencl off)
+if(NOT SERIATIM_DEVICE MATCHES "^(auto|opencl|off)$")
+  message(FATAL_ERROR "SERIATIM_DEVICE is '${SERIATIM_DEVICE}'; it is one of opencl, off and auto")
+endif()
+
+set(SERIATIM_DEVICE_BACKEND "")
+if(NOT SERIATIM_DEVICE STREQUAL "off" AND EXISTS ${PROJECT_SOURCE_DIR}/src/device)
+  find_path(SERIATIM_OPENCL_HEADERS CL/cl.h)
+  if(SERIATIM_OPENCL_HEADERS)
+    set(SERIATIM_DEVICE_BACKEND opencl)
+  elseif(SERIATIM_DEVICE STREQUAL "opencl")
+    message(FATAL_ERROR "SERIATIM_DEVICE=opencl needs OpenCL's headers: scripts/setup device (opencl-headers)")
+  endif()
+endif()

@@ -1,0 +1,31 @@
+// The OpenCL functions that the room calls, as a table: the installed loader's, found at run time, or a test's that fail.
+#pragma once
+
+#define CL_TARGET_OPENCL_VERSION 120
+#include <CL/cl.h>
+
+#include "seriatim/status.hpp"
+
+// One line per function: it is declared, looked up and can be replaced by that.
+#define SERIATIM_OPENCL_CALLS(X)                                                                                          \
+  X(clGetPlatformIDs) X(clGetPlatformInfo) X(clGetDeviceIDs) X(clGetDeviceInfo) X(clCreateContext) X(clReleaseContext)    \
+  X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo) \
+  X(clReleaseProgram) X(clCreateKernel) X(clReleaseKernel) X(clSetKernelArg) X(clCreateBuffer) X(clReleaseMemObject)      \
+  X(clEnqueueWriteBuffer) X(clEnqueueReadBuffer) X(clEnqueueFillBuffer) X(clEnqueueNDRangeKernel) X(clFlush) X(clFinish)
+
+namespace seriatim::device {
+
+struct OpenClCalls {
+#define SERIATIM_DECLARE(name) decltype(&::name) name = nullptr;
+  SERIATIM_OPENCL_CALLS(SERIATIM_DECLARE)
+#undef SERIATIM_DECLARE
+};
+
+// The installed loader's functions; looked for once per process.
+// Errors  Unsupported: there is no loader, or one that lacks a function.
+Result<const OpenClCalls*> installed_calls();
+
+// Errors  OutOfMemory or Io for any code but CL_SUCCESS; `what` was attempted. argument = device.
+Status check(cl_int code, const char* what);
+
+}  // namespace seriatim::device

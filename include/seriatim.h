@@ -113,7 +113,7 @@ typedef struct seriatim_executor_callbacks {
   size_t struct_size;
   void* user;
   // Calls task(task_data, unit, worker) once for every unit 0 .. units - 1, in any order on any threads, and returns when all
-  // are done. May be called from several threads at once.
+  // are done. May be called from several threads at once, and from inside a task.
   void (*run)(void* user, int64_t units, seriatim_task task, void* task_data);
   void (*dispose)(void* user);  // or NULL; called once, when nothing uses the executor any more
   int32_t concurrency;          // the most units that run at once: 1..1024
@@ -317,7 +317,8 @@ SERIATIM_API seriatim_status seriatim_cache_remove(seriatim_cache* cache, int64_
 // Forgets every token and starts over at anchor.
 SERIATIM_API seriatim_status seriatim_cache_reset(seriatim_cache* cache, int64_t sequence, int64_t anchor, seriatim_error* error);
 // Keeps the first `tokens` tokens.
-SERIATIM_API seriatim_status seriatim_cache_truncate(seriatim_cache* cache, int64_t sequence, int64_t tokens, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_cache_truncate(seriatim_cache* cache, int64_t sequence, int64_t tokens,
+                                                     seriatim_error* error);
 // Forgets the first `tokens` tokens: the anchor moves, and groups count from there. CAPACITY.
 SERIATIM_API seriatim_status seriatim_cache_evict_prefix(seriatim_cache* cache, int64_t sequence, int64_t tokens,
                                                          seriatim_error* error);
@@ -401,7 +402,8 @@ typedef struct seriatim_token {
 } seriatim_token;
 
 // Gives   the run that the layer holds: positions *anchor .. *anchor + *tokens - 1
-SERIATIM_API seriatim_status seriatim_layer_run(const seriatim_layer* layer, int64_t* anchor, int64_t* tokens, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_layer_run(const seriatim_layer* layer, int64_t* anchor, int64_t* tokens,
+                                                seriatim_error* error);
 // Gives   borrowed addresses, valid while the snapshot lives, or until the transaction's next append to the sequence or its end
 SERIATIM_API seriatim_status seriatim_layer_token(const seriatim_layer* layer, int64_t position, int64_t kv_head,
                                                   seriatim_token* token, seriatim_error* error);
@@ -426,7 +428,8 @@ SERIATIM_API seriatim_status seriatim_workspace_create(const seriatim_geometry* 
                                                        seriatim_executor* executor, const char* kernels,
                                                        seriatim_workspace** workspace, seriatim_error* error);
 SERIATIM_API seriatim_status seriatim_workspace_bytes(const seriatim_workspace* workspace, int64_t* bytes, seriatim_error* error);
-SERIATIM_API seriatim_status seriatim_workspace_work(const seriatim_workspace* workspace, seriatim_work* work, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_workspace_work(const seriatim_workspace* workspace, seriatim_work* work,
+                                                     seriatim_error* error);
 SERIATIM_API seriatim_status seriatim_workspace_clear_work(seriatim_workspace* workspace, seriatim_error* error);
 SERIATIM_API void seriatim_workspace_destroy(seriatim_workspace* workspace);
 

@@ -178,11 +178,14 @@ TEST(CAbi, GivesTheBitsOfCxxWithWeightsSinksAndAliasedValues) {
 TEST(CAbi, GivesTheBitsOfCxxWithCoordinatesAndWithoutPooling) {
   GeometryOptions options = small_path();
   options.rope_axes = {0, 2};
-  Story story(options, 130, 14, 3);
-  Random random(15);
-  for (int t = 0; t < 130; ++t) {
-    story.coordinates.push_back({static_cast<std::int32_t>(random.below(99)), static_cast<std::int32_t>(random.below(99)), static_cast<std::int32_t>(random.below(99))});
-  }
+  const Story unplaced(small_path(), 130, 14);
+  Story story(options, 0, 14, 3);  // without coordinates there is nothing to make its own tokens of
+  story.keys = unplaced.keys;
+  story.values = unplaced.values;
+  story.index_keys = unplaced.index_keys;
+  story.queries = unplaced.queries;
+  story.raw_index_queries = unplaced.raw_index_queries;
+  for (std::int32_t t = 0; t < 130; ++t) story.coordinates.push_back({t / 3, t, 7 * t % 50});
   story.prepare();
   expect_the_same(story, options);
   GeometryOptions finished = small_path(1);

@@ -1,0 +1,166 @@
+// Every request for memory that a call of the C ABI makes fails once: the call says OUT_OF_MEMORY (or did without), nothing
+// escapes, leaks or changes, and the same call then succeeds.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <functional>
+#include <numeric>
+#include <string>
+#include <vector>
+
+#include "cache_heap.hpp"
+#include "seriatim.h"
+
+namespace seriatim {
+namespace {
+
+using cache_testing::arm_heap_fault;
+using cache_testing::disarm_heap_fault;
+using cache_testing::heap_live_bytes;
+
+constexpr std::int64_t kTokens = 60;
+constexpr std::int64_t kDim = 16;
+
+// Calls `call` with the first request refused, then the second, and so on, until none is; after a failure `changed` must not
+// differ. Gives  how many were refused.
+int refuse_each(const std::function<seriatim_status(seriatim_error*)>& call, bool all, const std::function<std::int64_t()>& state) {
+  seriatim_error error;
+  seriatim_error_init(&error);
+  for (int first = 0; first < 10'000; ++first) {
+    const std::int64_t before = state();
+    arm_heap_fault(first, all);
+    const seriatim_status status = call(&error);
+    const bool fired = disarm_heap_fault();
+    if (status == SERIATIM_OK) {
+      EXPECT_TRUE(!fired || !all) << "without a fault left, or despite one that was got around";
+      return first;
+    }
+    EXPECT_TRUE(fired);
+    EXPECT_EQ(status, SERIATIM_OUT_OF_MEMORY) << error.message;
+    EXPECT_EQ(error.code, SERIATIM_OUT_OF_MEMORY);
+    EXPECT_EQ(state(), before) << "after request " << first;
+    if (::testing::Test::HasFailure()) return first;
+  }
+  ADD_FAILURE() << "it never succeeds";
+  return -1;
+}
+
+class CAbiFault : public ::testing::TestWithParam<bool> {
+ protected:
+  CAbiFault() {
+    seriatim_kernels_name(0);  // what a process makes once
+    seriatim_geometry_options options;
+    seriatim_geometry_options_init(&options);
+    options.query_heads = 2;
+    options.kv_heads = 1;
+    options.head_dim = options.index_dim = kDim;
+    options.index_heads = 1;
+    options.index_rotary_dim = 8;
+    options.budget_tokens = 16;
+    EXPECT_EQ(seriatim_geometry_create(&options, &geometry_, nullptr), SERIATIM_OK);
+    seriatim_cache_options cache;
+    seriatim_cache_options_init(&cache);
+    cache.capacity_tokens = 4096;
+    EXPECT_EQ(seriatim_cache_create(geometry_, &cache, &cache_, nullptr), SERIATIM_OK);
+    EXPECT_EQ(seriatim_cache_add(cache_, 0, &sequence_, nullptr), SERIATIM_OK);
+    values_.resize(2 * kTokens * kDim);
+    std::iota(values_.begin(), values_.end(), -7.0f);
+  }
+  ~CAbiFault() override {
+    seriatim_cache_destroy(cache_);
+    seriatim_geometry_destroy(geometry_);
+  }
+
+  seriatim_tensor tensor(std::int32_t rank, std::int64_t a, std::int64_t b, std::int64_t c) {
+    const std::int64_t shape[3] = {a, b, c};
+    seriatim_tensor made;
+    EXPECT_EQ(seriatim_tensor_dense(values_.data(), SERIATIM_F32, rank, shape, &made, nullptr), SERIATIM_OK);
+    return made;
+  }
+
+  seriatim_status feed(seriatim_error* error) {
+    const seriatim_tensor keys = tensor(3, kTokens, 1, kDim);
+    const seriatim_tensor index_keys = tensor(2, kTokens, kDim, 0);
+    seriatim_transaction* step = nullptr;
+    seriatim_status status = seriatim_cache_begin(cache_, &step, error);
+    if (status == SERIATIM_OK) status = seriatim_transaction_append(step, sequence_, 0, 0, &keys, &keys, &index_keys, nullptr, error);
+    if (status == SERIATIM_OK) status = seriatim_transaction_commit(step, error);
+    seriatim_transaction_destroy(step);
+    return status;
+  }
+
+  bool all() const { return GetParam(); }
+
+  seriatim_geometry* geometry_ = nullptr;
+  seriatim_cache* cache_ = nullptr;
+  std::int64_t sequence_ = -1;
+  std::vector<float> values_;
+};
+
+TEST_P(CAbiFault, MakingHandlesLeaksNothing) {
+  seriatim_geometry_options options;
+  seriatim_geometry_options_init(&options);
+  seriatim_geometry* geometry = nullptr;
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_geometry_create(&options, &geometry, error); }, all(), heap_live_bytes), 0);
+  seriatim_geometry_destroy(geometry);
+  seriatim_cache_options cache_options;
+  seriatim_cache_options_init(&cache_options);
+  cache_options.layer_count = 3;
+  cache_options.capacity_tokens = 512;
+  seriatim_cache* cache = nullptr;
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_cache_create(geometry_, &cache_options, &cache, error); }, all(), heap_live_bytes), 3);
+  seriatim_cache_destroy(cache);
+  seriatim_workspace* workspace = nullptr;
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_workspace_create(geometry_, 100, nullptr, nullptr, &workspace, error); }, all(), heap_live_bytes), 1);
+  seriatim_workspace_destroy(workspace);
+}
+
+TEST_P(CAbiFault, AFailedStepOfACacheChangesNothing) {
+  const auto tokens = [&] {
+    seriatim_snapshot* snapshot = nullptr;
+    EXPECT_EQ(seriatim_cache_snapshot(cache_, sequence_, &snapshot, nullptr), SERIATIM_OK);
+    const seriatim_layer layer{snapshot, nullptr, 0, 0};
+    std::int64_t anchor = 0;
+    std::int64_t count = -1;
+    EXPECT_EQ(seriatim_layer_run(&layer, &anchor, &count, nullptr), SERIATIM_OK);
+    seriatim_snapshot_destroy(snapshot);
+    return count;
+  };
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return feed(error); }, all(), tokens), 3);
+  EXPECT_EQ(tokens(), kTokens);
+  std::int64_t forked = -1;
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_cache_fork(cache_, sequence_, &forked, error); }, all(), tokens), 0);
+  seriatim_snapshot* snapshot = nullptr;
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_cache_snapshot(cache_, sequence_, &snapshot, error); }, all(), heap_live_bytes), 0);
+  seriatim_snapshot_destroy(snapshot);
+}
+
+TEST_P(CAbiFault, AFailedFileCallLeavesCacheAndFile) {
+  ASSERT_EQ(feed(nullptr), SERIATIM_OK);
+  const std::string path = ::testing::TempDir() + "/capi_fault_" + (all() ? "all" : "one") + ".cache";
+  const auto nothing = [] { return std::int64_t{0}; };
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_cache_save(cache_, path.c_str(), nullptr, -1, error); }, all(), nothing), 3);
+  seriatim_restored pair{-1, -1};
+  std::int64_t count = -1;
+  const auto untouched = [&] { return count; };
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_cache_restore(cache_, path.c_str(), SERIATIM_RESTORE_COPY, &pair, 1, &count, error); },
+                        all(), untouched), 3);
+  EXPECT_EQ(count, 1);
+  EXPECT_EQ(seriatim_cache_file_verify(path.c_str(), nullptr), SERIATIM_OK);
+  std::remove(path.c_str());
+}
+
+TEST_P(CAbiFault, ScoringWithoutMemoryWritesNoScore) {
+  const seriatim_tensor query = tensor(2, 1, kDim, 0);
+  const seriatim_tensor pooled = tensor(2, 20, kDim, 0);
+  std::vector<float> scores(20, 77.0f);
+  const auto first = [&] { return static_cast<std::int64_t>(scores[0]); };
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_score_groups(geometry_, &query, nullptr, &pooled, scores.data(), 20, error); },
+                        all(), first), 0);
+  EXPECT_NE(scores[0], 77.0f);
+}
+
+INSTANTIATE_TEST_SUITE_P(Requests, CAbiFault, ::testing::Values(false, true), [](const auto& each) { return each.param ? "FromOneOn" : "OneAtATime"; });
+
+}  // namespace
+}  // namespace seriatim

@@ -54,11 +54,11 @@ std::uint32_t take_row(const std::byte* from, std::int64_t bytes, std::byte* to)
   Magnitudes<Bits> odd;
   std::int64_t done = 0;
   for (; done + 2 * kBytes <= bytes; done += 2 * kBytes) {
-    even.template take<kCopy>(from + done, to + done);
-    odd.template take<kCopy>(from + done + kBytes, to + done + kBytes);
+    even.template take<kCopy>(from + done, kCopy ? to + done : nullptr);  // `to` is null where nothing is copied
+    odd.template take<kCopy>(from + done + kBytes, kCopy ? to + done + kBytes : nullptr);
   }
   if (done + kBytes <= bytes) {
-    even.template take<kCopy>(from + done, to + done);
+    even.template take<kCopy>(from + done, kCopy ? to + done : nullptr);
     done += kBytes;
   }
   if (done < bytes) {  // the rest, among zeros

@@ -1,0 +1,102 @@
+"""Deterministic sparse attention: top-k chooses the set, time chooses the order.
+
+Arrays are NumPy arrays or torch CPU tensors, read and written in place; results are of the kind of the input. Every call
+that computes releases the interpreter's lock. Errors are subclasses of ``seriatim.Error``.
+"""
+
+from importlib.metadata import version as _version
+
+from ._core import (
+    Cache,
+    CacheBytes,
+    Geometry,
+    Layer,
+    Sequence,
+    Snapshot,
+    Transaction,
+    WorkDone,
+    Workspace,
+    attend,
+    clear_work_done,
+    current_kernels,
+    explain,
+    kernels,
+    pool_keys,
+    prepare_index_queries,
+    score,
+    select,
+    set_kernels,
+    set_threads,
+    threads,
+    trim,
+    verify_cache_file,
+    work_done,
+)
+from ._check import Finding, Report, assert_conforms, check
+from ._errors import (
+    Capacity,
+    Code,
+    Corrupt,
+    Error,
+    InvalidArgument,
+    Io,
+    NotANumber,
+    NotChronological,
+    NotContiguous,
+    NotFinite,
+    NotFound,
+    OutOfMemory,
+    Overflow,
+    Unsupported,
+)
+from ._types import Array, Rows
+
+__version__ = _version("seriatim")
+
+__all__ = [
+    "Array",
+    "Cache",
+    "CacheBytes",
+    "Capacity",
+    "Code",
+    "Corrupt",
+    "Error",
+    "Finding",
+    "Geometry",
+    "InvalidArgument",
+    "Io",
+    "Layer",
+    "NotANumber",
+    "NotChronological",
+    "NotContiguous",
+    "NotFinite",
+    "NotFound",
+    "OutOfMemory",
+    "Overflow",
+    "Report",
+    "Rows",
+    "Sequence",
+    "Snapshot",
+    "Transaction",
+    "Unsupported",
+    "WorkDone",
+    "Workspace",
+    "__version__",
+    "assert_conforms",
+    "attend",
+    "check",
+    "clear_work_done",
+    "current_kernels",
+    "explain",
+    "kernels",
+    "pool_keys",
+    "prepare_index_queries",
+    "score",
+    "select",
+    "set_kernels",
+    "set_threads",
+    "threads",
+    "trim",
+    "verify_cache_file",
+    "work_done",
+]

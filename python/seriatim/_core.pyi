@@ -1,0 +1,657 @@
+from collections.abc import Iterable, Sequence as _Sequence
+import os
+from typing import Any
+
+import seriatim._types
+
+
+class WorkDone:
+    """What calls have done, for accounting."""
+
+    @property
+    def queries(self) -> int:
+        """Rows that were planned."""
+
+    @property
+    def dense_rows(self) -> int:
+        """Rows that hold every visible token."""
+
+    @property
+    def groups_scored(self) -> int:
+        """Candidate groups that were scored."""
+
+    @property
+    def groups_selected(self) -> int:
+        """Groups that were chosen."""
+
+    @property
+    def row_tokens(self) -> int:
+        """Entries of rows that were attended."""
+
+    @property
+    def dense_mask_bytes(self) -> int:
+        """Bytes of dense masks: always 0."""
+
+    def __repr__(self) -> str: ...
+
+class Workspace:
+    """
+    Scratch of plan and attend, taken once, for runs of up to max_visible_tokens.
+
+    Without one, calls take theirs from a pool that the process keeps. Calls with one workspace take turns.
+    Errors  InvalidArgument; Overflow; OutOfMemory
+
+    >>> workspace = seriatim.Workspace(seriatim.Geometry(budget_tokens=64), 4096)
+    >>> workspace.done.queries
+    0
+    """
+
+    def __init__(self, geometry: Geometry, max_visible_tokens: int) -> None: ...
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that it holds."""
+
+    @property
+    def done(self) -> WorkDone:
+        """What was done with it."""
+
+    def clear_done(self) -> None:
+        """Starts counting again."""
+
+def work_done() -> WorkDone:
+    """
+    What all calls of this process have done since the start or clear_work_done().
+
+    >>> seriatim.work_done().dense_mask_bytes  # no mask is ever built
+    0
+    """
+
+def clear_work_done() -> None:
+    """Starts the process's count of work again."""
+
+def kernels() -> list[str]:
+    """
+    Names of the implementations that this machine can run, fastest first. All give the same bits.
+
+    >>> seriatim.kernels()[-1]
+    'reference'
+    """
+
+def current_kernels() -> str:
+    """
+    The implementation that calls use: set_kernels(), else SERIATIM_KERNELS, else the fastest.
+
+    Errors  NotFound: the environment names what is not available
+    """
+
+def set_kernels(name: str | None) -> None:
+    """
+    Chooses an implementation for plan and attend by name; None: the default again. Changes speed alone.
+
+    Errors  NotFound: not a name, or not available here
+    """
+
+def set_threads(threads: int) -> None:
+    """
+    How many threads calls may use; 0: as many as the process may; 1: the caller's alone. Changes speed alone.
+    """
+
+def threads() -> int:
+    """The most threads that a call uses."""
+
+def trim() -> None:
+    """Frees the workspaces that calls keep for the next one."""
+
+class Geometry:
+    """
+    The integers of a layer: admitted here and nowhere else, immutable. The defaults are QSA's.
+
+    Errors  InvalidArgument: the option at fault; Overflow
+
+    >>> geometry = seriatim.Geometry(budget_tokens=64, head_dim=32)
+    >>> geometry
+    Geometry(budget_tokens=64, head_dim=32)
+    >>> geometry.budget_groups, geometry.row_capacity
+    (16, 67)
+    """
+
+    def __init__(self, *, group_tokens: int = 4, budget_tokens: int = 2048, query_heads: int = 24, kv_heads: int = 2, head_dim: int = 256, value_dim: int = 0, values_alias_keys: bool = False, softmax_scale: float | None = None, index_heads: int = 4, index_dim: int = 128, index_rotary_dim: int = 64, rope_theta: float = 1e7, inv_freq: seriatim._types.Floats | None = None, rope_axes: seriatim._types.Integers | None = None, norm_eps: float = 1e-6, pooling: str = 'mean', relu: bool = True, scale_at: str = 'after_sum', kv_dtype: object = 'f32', index_dtype: object = 'f32') -> None: ...
+
+    @staticmethod
+    def from_config(config: object, **options: object) -> Geometry:
+        """
+        The geometry of a Transformers configuration of the `qwen4_exp` family; `options` override.
+
+        Takes   a text configuration, or one that holds it as `text_config`. kv_dtype and index_dtype follow its dtype.
+        Errors  Unsupported: a configuration without an index; InvalidArgument
+
+        >>> class Config:
+        ...     model_type, num_attention_heads, num_key_value_heads, head_dim = "qwen4_exp_text", 24, 2, 256
+        ...     indexer_n_heads, indexer_head_dim, indexer_budget, indexer_compress_ratio = 4, 128, 2048, 4
+        ...     rms_norm_eps, rope_parameters, dtype = 1e-6, {"rope_theta": 1e7, "partial_rotary_factor": 0.25}, None
+        >>> seriatim.Geometry.from_config(Config()) == seriatim.Geometry()
+        True
+        """
+
+    @property
+    def group_tokens(self) -> int:
+        """r, the tokens of a group."""
+
+    @property
+    def budget_tokens(self) -> int:
+        """B, the tokens that chosen groups may hold together."""
+
+    @property
+    def budget_groups(self) -> int:
+        """K = B / r."""
+
+    @property
+    def row_capacity(self) -> int:
+        """B + r - 1, the width of a row's storage."""
+
+    @property
+    def query_heads(self) -> int: ...
+
+    @property
+    def kv_heads(self) -> int: ...
+
+    @property
+    def head_dim(self) -> int: ...
+
+    @property
+    def value_dim(self) -> int: ...
+
+    @property
+    def values_alias_keys(self) -> bool: ...
+
+    @property
+    def softmax_scale(self) -> float: ...
+
+    @property
+    def index_heads(self) -> int: ...
+
+    @property
+    def index_dim(self) -> int: ...
+
+    @property
+    def index_rotary_dim(self) -> int: ...
+
+    @property
+    def inv_freq(self) -> list[float]: ...
+
+    @property
+    def rope_axes(self) -> list[int]: ...
+
+    @property
+    def norm_eps(self) -> float: ...
+
+    @property
+    def pooling(self) -> str: ...
+
+    @property
+    def relu(self) -> bool: ...
+
+    @property
+    def scale_at(self) -> str: ...
+
+    @property
+    def kv_dtype(self) -> str: ...
+
+    @property
+    def index_dtype(self) -> str: ...
+
+    def row_width(self, visible_tokens: int) -> int:
+        """
+        The row's width for so many visible tokens, no group excluded.
+
+        >>> [seriatim.Geometry().row_width(n) for n in (2050, 2051, 2052, 2053)]
+        [2050, 2051, 2048, 2049]
+        """
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+def pool_keys(geometry: Geometry, raw: seriatim._types.ArrayT, norm_weight: seriatim._types.Floats | None = None, *, first_position: int = 0, coordinates: seriatim._types.Array | None = None, out: seriatim._types.ArrayT | None = None) -> seriatim._types.ArrayT:
+    """
+    Pools every complete group of consecutive raw index keys: mean, RMS norm, rotation.
+
+    Takes   raw [T, index_dim] in index_dtype, of which the first opens a group; norm_weight [index_dim], the w of (1 + w),
+            default zeros; first_position, where the first token stands; coordinates [T, 3] of M-RoPE where the geometry
+            names rope_axes
+    Gives   [T // group_tokens, index_dim] in index_dtype
+    Errors  InvalidArgument; NotFinite: row = token, index = dim
+
+    >>> geometry = seriatim.Geometry(index_dim=2, index_rotary_dim=0)
+    >>> seriatim.pool_keys(geometry, np.ones((9, 2), np.float32)).shape
+    (2, 2)
+    """
+
+def prepare_index_queries(geometry: Geometry, raw: seriatim._types.ArrayT, positions: seriatim._types.Integers, norm_weight: seriatim._types.Floats | None = None, *, coordinates: seriatim._types.Array | None = None, out: seriatim._types.ArrayT | None = None) -> seriatim._types.ArrayT:
+    """
+    Norm and rotation for index queries that arrive raw.
+
+    Takes   raw [Q, index_heads, index_dim] in index_dtype; positions [Q]; norm_weight and coordinates as in pool_keys
+    Gives   the same shape and dtype
+    Errors  InvalidArgument; NotFinite
+
+    >>> geometry = seriatim.Geometry(index_heads=1, index_dim=2, index_rotary_dim=0)
+    >>> seriatim.prepare_index_queries(geometry, np.full((1, 1, 2), 3, np.float32), [7]).round(3).tolist()
+    [[[1.0, 1.0]]]
+    """
+
+def score(geometry: Geometry, queries: seriatim._types.ArrayT, pooled_keys: seriatim._types.Array, head_weights: seriatim._types.Array | None = None) -> seriatim._types.ArrayT:
+    """
+    Scores of every group for each query.
+
+    Takes   queries [Q, index_heads, index_dim] in index_dtype, finished; pooled_keys [G, index_dim] in index_dtype;
+            head_weights [Q, index_heads] float32, signed, or None
+    Gives   [Q, G] float32: the sum over heads of relu(dot), scaled as the geometry says
+    Errors  InvalidArgument; OutOfMemory. Memory: a copy of pooled_keys in the library's layout
+
+    >>> geometry = seriatim.Geometry(index_heads=1, index_dim=4, index_rotary_dim=0)
+    >>> queries = np.ones((1, 1, 4), np.float32)
+    >>> seriatim.score(geometry, queries, np.array([[1, 1, 1, 1], [-1, 0, 0, 0]], np.float32)).tolist()
+    [[2.0, 0.0]]
+    """
+
+def select(scores: seriatim._types.ArrayT, *, visible: seriatim._types.Integers | None = None, group_tokens: int = 4, budget_tokens: int = 2048, anchor: seriatim._types.Integers = 0, nan: str = 'refuse', out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None) -> seriatim._types.Rows[seriatim._types.ArrayT]:
+    """
+    The rule: scores choose the set of groups, time chooses the order.
+
+    Takes   scores [G] or [Q, G] float32, the last axis dense; visible, the number of tokens each query may attend to (one
+            for all or one each; default: G groups and no tail); anchor, the position of the first of them
+    Gives   Rows(positions, counts): positions [Q, budget + group - 1] int32 ascending, -1 past each count; counts [Q] int32
+    Errors  InvalidArgument; NotANumber: row and index of the first NaN, unless nan="exclude"
+
+    >>> rows = seriatim.select(np.array([0.1, 0.9, 0.5, 0.9], np.float32), visible=18, group_tokens=4, budget_tokens=8)
+    >>> rows.positions[0, : rows.counts[0]].tolist()  # groups 1 and 3, then the tail of 2
+    [4, 5, 6, 7, 12, 13, 14, 15, 16, 17]
+    """
+
+def check_rows(rows: object, visible: object, scores: object | None, group_tokens: int, budget_tokens: int, anchor: int, unit: str, rule: str, margin: float, findings: int) -> dict: ...
+
+def explain(promise: str) -> str:
+    """What a promise of the rule demands and why, in a paragraph."""
+
+class Layer:
+    """
+    One layer of a sequence, for reading: of a snapshot, or staged in a transaction.
+
+    It keeps alive what it reads. A query at position p sees the tokens from the anchor to p, whatever else is in its call.
+    """
+
+    @property
+    def geometry(self) -> Geometry: ...
+
+    @property
+    def anchor(self) -> int:
+        """Position of the first token."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that it holds."""
+
+    @property
+    def frontier(self) -> int:
+        """Position of the next token."""
+
+    def plan(self, queries: seriatim._types.ArrayT, positions: seriatim._types.Integers, *, head_weights: seriatim._types.Array | None = None, nan: str = 'refuse', workspace: Workspace | None = None, out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None) -> seriatim._types.Rows[seriatim._types.ArrayT]:
+        """
+        Scores, selects and expands: a row for each query.
+
+        Takes   queries [Q, index_heads, index_dim] in index_dtype, finished; positions [Q], each held by the layer, in any order;
+                head_weights [Q, index_heads] float32 or None; nan "refuse" or "exclude"; workspace: default one of the process's;
+                out: a pair of positions [Q, row_capacity] and counts [Q], int32, to write to
+        Gives   Rows(positions, counts)
+        Errors  InvalidArgument: also a layer without an index; Capacity: a workspace made for fewer tokens; NotANumber
+        """
+
+    def attend(self, queries: seriatim._types.ArrayT, positions: seriatim._types.Integers, rows: tuple[seriatim._types.Array, seriatim._types.Array], *, sinks: seriatim._types.Floats | None = None, dtype: object = None, workspace: Workspace | None = None, out: seriatim._types.ArrayT | None = None, lse: seriatim._types.ArrayT | None = None, return_lse: bool = False) -> Any:
+        """
+        Attends over rows that `plan` or anyone else made.
+
+        Takes   queries [Q, query_heads, head_dim] in kv_dtype; positions [Q]; rows, a pair of positions and counts; sinks
+                [query_heads] or None; out [Q, query_heads, value_dim], lse [Q, query_heads] float32 to write to
+        Gives   the output in kv_dtype or `dtype`; with return_lse or lse a pair with the log-sum-exp
+        Errors  InvalidArgument; NotChronological; NotFinite; Overflow, as seriatim.attend
+        """
+
+    def score(self, query: seriatim._types.ArrayT, position: int, head_weights: seriatim._types.Array | None = None) -> seriatim._types.ArrayT:
+        """
+        Scores of the groups that a query [index_heads, index_dim] at `position` may see: [G] float32.
+        """
+
+    def read(self, first_position: int, tokens: int, like: seriatim._types.Array | None = None) -> tuple[Any, Any]:
+        """
+        Copies keys [tokens, kv_heads, head_dim] and values from `first_position` on, in the kind of `like` (default NumPy).
+        """
+
+class Snapshot:
+    """
+    An immutable state of one sequence. It stays valid while the sequence goes on, even after the cache is gone.
+    """
+
+    @property
+    def anchor(self) -> int: ...
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def frontier(self) -> int: ...
+
+    @property
+    def layers(self) -> int: ...
+
+    def layer(self, layer: int = 0) -> Layer:
+        """One layer of it, which keeps this state alive by itself."""
+
+    def check(self) -> None:
+        """Raises Io if a mapped file that it reads was cut short."""
+
+class Sequence:
+    """
+    One sequence of a cache: a run of consecutive positions from its anchor to its frontier.
+
+    Errors of its methods: NotFound, once it is removed; InvalidArgument: it is in the open transaction; OutOfMemory.
+    """
+
+    @property
+    def id(self) -> int:
+        """Its number, never used again in this cache."""
+
+    @property
+    def anchor(self) -> int:
+        """Position of the first token."""
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that it holds."""
+
+    @property
+    def frontier(self) -> int:
+        """Position of the next token."""
+
+    def __len__(self) -> int: ...
+
+    def snapshot(self) -> Snapshot:
+        """Its present state, which stays as it is while the sequence goes on."""
+
+    def layer(self, layer: int = 0) -> Layer:
+        """One layer of its present state."""
+
+    def truncate(self, tokens: int) -> None:
+        """
+        Keeps the first `tokens` tokens. InvalidArgument: negative or more than there are.
+        """
+
+    def fork(self) -> Sequence:
+        """
+        A new sequence that holds what this one does; pages are shared until one of the two writes to them.
+        """
+
+    def evict_prefix(self, tokens: int) -> None:
+        """
+        Forgets the first `tokens` tokens: the anchor moves, and groups count from there.
+
+        By a multiple of group_tokens pooled keys stay; otherwise all of them are computed again.
+        """
+
+    def copy_from(self, source: Sequence, first_position: int, tokens: int) -> None:
+        """
+        Appends what `source` holds at first_position and the `tokens` - 1 after it.
+
+        Errors  InvalidArgument: a range that the source does not hold; NotContiguous: not this sequence's frontier; Capacity
+        """
+
+    def reset(self, anchor: int = 0) -> None:
+        """Forgets every token and starts over at `anchor`."""
+
+    def remove(self) -> None:
+        """Forgets the sequence. Snapshots of it stay valid."""
+
+    def __enter__(self) -> Sequence: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object, /) -> None: ...
+
+    def __eq__(self, other: object, /) -> bool: ...
+
+    def __hash__(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class Transaction:
+    """
+    Staged appends to one or more sequences, published together or not at all.
+
+    >>> geometry = seriatim.Geometry(index_dim=4, index_rotary_dim=0, head_dim=4, query_heads=1, kv_heads=1)
+    >>> cache = seriatim.Cache(geometry, capacity_tokens=256)
+    >>> user, token = cache.add(), np.ones((1, 1, 4), np.float32)
+    >>> try:
+    ...     with cache.begin() as step:
+    ...         step.append(user, 0, token, token, token[0])
+    ...         raise RuntimeError("the engine's own trouble")
+    ... except RuntimeError:
+    ...     pass
+    >>> user.tokens
+    0
+    """
+
+    def append(self, sequence: Sequence, layer: int, keys: seriatim._types.Array, values: seriatim._types.Array | None = None, index_keys: seriatim._types.Array | None = None, *, first_position: int | None = None, coordinates: seriatim._types.Array | None = None) -> None:
+        """
+        Stages tokens of one layer.
+
+        Takes   keys [T, kv_heads, head_dim] and values [T, kv_heads, value_dim] in kv_dtype (no values where they alias the
+                keys); index_keys [T, index_dim] in index_dtype, raw (or finished: pooling "none"), None for a layer without an
+                index; first_position, by default the staged frontier; coordinates [T, 3] where the geometry names rope_axes
+        Errors  NotFound; InvalidArgument; NotContiguous; Capacity; OutOfMemory; NotFinite: row = token, index = element. Nothing of
+                this call is staged then, and it can be repeated.
+        """
+
+    def layer(self, sequence: Sequence, layer: int = 0) -> Layer:
+        """
+        One layer of a sequence as staged so far, to be planned and attended before the commit.
+
+        It follows later appends. Once the transaction has ended its calls raise InvalidArgument.
+        """
+
+    def keep(self, sequence: Sequence, tokens: int) -> None:
+        """
+        Forgets all but the first `tokens` staged tokens of one sequence, in every layer that has more.
+        """
+
+    def commit(self) -> None:
+        """
+        Publishes everything and ends the transaction.
+
+        Errors  InvalidArgument: layers at different frontiers (row = sequence, index = the first layer that lacks tokens);
+                OutOfMemory. Nothing is published then and the transaction stays open.
+        """
+
+    def commit_prefix(self, tokens: int) -> None:
+        """
+        Publishes the first `tokens` staged tokens of each sequence alone, as speculative decoding needs.
+        """
+
+    def rollback(self) -> None:
+        """Forgets everything that was staged and ends the transaction."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was committed or rolled back."""
+
+    def __enter__(self) -> Transaction: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object, /) -> None: ...
+
+class CacheBytes:
+    """
+    Bytes that a cache holds, by owner; a page that several sequences share counts once.
+
+    `pages` is exactly what the allocator handed out, `total` has the bookkeeping (`tables`) too; `mapped` is in neither.
+    """
+
+    @property
+    def keys_values(self) -> int: ...
+
+    @property
+    def raw_index_keys(self) -> int: ...
+
+    @property
+    def pooled_keys(self) -> int: ...
+
+    @property
+    def coordinates(self) -> int: ...
+
+    @property
+    def free_pages(self) -> int: ...
+
+    @property
+    def mapped(self) -> int: ...
+
+    @property
+    def tables(self) -> int: ...
+
+    @property
+    def pages(self) -> int: ...
+
+    @property
+    def total(self) -> int: ...
+
+    def __repr__(self) -> str: ...
+
+class Cache:
+    """
+    Keys, values, raw and pooled index keys of many sequences in one paged store.
+
+    Takes   layers: how many, or an iterable with one entry per layer: the norm weight [index_dim] of its index, None or True
+            for weights of zero, False for a layer without an index (it attends rows that another one planned);
+            capacity_tokens over all sequences, or capacity_bytes; reserve: take all memory at once
+    Errors  InvalidArgument; NotFinite; Overflow; OutOfMemory
+    Threads any number of readers beside one writer; a transaction is one step, and at most one is open
+
+    >>> geometry = seriatim.Geometry(budget_tokens=16, query_heads=2, kv_heads=1, head_dim=4, index_heads=1, index_dim=4, index_rotary_dim=4)
+    >>> cache = seriatim.Cache(geometry, capacity_tokens=1024)
+    >>> tokens = np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32)
+    >>> user = cache.add()
+    >>> with cache.begin() as step:  # commits at the end, rolls back if the block raises
+    ...     step.append(user, 0, keys=tokens[:, None], values=tokens[:, None], index_keys=tokens)
+    >>> layer = user.layer(0)
+    >>> rows = layer.plan(tokens[-1:, None], positions=[99])
+    >>> int(rows.counts[0])
+    16
+    >>> layer.attend(np.ones((1, 2, 4), np.float32), [99], rows).shape
+    (1, 2, 4)
+    """
+
+    def __init__(self, geometry: Geometry, *, layers: int | Iterable[seriatim._types.Floats | bool | None] = 1, capacity_tokens: int = 0, capacity_bytes: int = 0, reserve: bool = False, page_tokens: int = 0) -> None: ...
+
+    @property
+    def geometry(self) -> Geometry: ...
+
+    def add(self, anchor: int = 0) -> Sequence:
+        """
+        A new, empty sequence whose first token will stand at `anchor`. As a context manager it is removed at the end.
+
+        Errors  InvalidArgument; OutOfMemory
+        """
+
+    def begin(self) -> Transaction:
+        """
+        Begins a transaction. As a context manager it commits at the end, or rolls back if the block raises.
+
+        Errors  InvalidArgument: one is open; OutOfMemory
+        """
+
+    def save(self, path: str | os.PathLike[str], sequences: Iterable[Sequence] | None = None) -> None:
+        """
+        Writes sequences, or all there are, to one file, whole or not at all.
+
+        Errors  NotFound; InvalidArgument: one twice; Io; OutOfMemory
+        """
+
+    def restore(self, path: str | os.PathLike[str], mode: str = 'copy') -> dict[int, Sequence]:
+        """
+        Adds every sequence of a file to this cache, or none.
+
+        Takes   mode "copy": read and checked; "map": mapped read-only, usable at once, not checked; "map_verified"
+        Gives   the sequences by the ids that they had when they were saved, in the file's order
+        Errors  Io; Corrupt: argument is the section; Unsupported; InvalidArgument: another geometry, by name; NotFinite; Capacity
+
+        >>> import os, tempfile
+        >>> geometry = seriatim.Geometry(index_dim=4, index_rotary_dim=0, head_dim=4, query_heads=1, kv_heads=1)
+        >>> cache = seriatim.Cache(geometry, capacity_tokens=256)
+        >>> user = cache.add(anchor=5)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     cache.save(os.path.join(folder, "cache.safetensors"))
+        ...     restored = seriatim.Cache(geometry, capacity_tokens=256).restore(os.path.join(folder, "cache.safetensors"))
+        >>> restored[user.id].anchor
+        5
+        """
+
+    @property
+    def bytes(self) -> CacheBytes:
+        """Bytes held, by owner: a CacheBytes."""
+
+    def trim(self) -> None:
+        """Gives free pages back to the allocator."""
+
+def verify_cache_file(path: str | os.PathLike[str]) -> None:
+    """
+    Checks a saved cache's structure, checksums and elements, without making a cache.
+
+    Errors  Io; Corrupt; Unsupported; NotFinite
+    """
+
+def attend(queries: seriatim._types.ArrayT, keys: seriatim._types.Array, values: seriatim._types.Array, rows: tuple[seriatim._types.Array, seriatim._types.Array], positions: seriatim._types.Integers | None = None, *, anchor: int = 0, scale: float | None = None, sinks: seriatim._types.Floats | None = None, dtype: object = None, out: seriatim._types.ArrayT | None = None, lse: seriatim._types.ArrayT | None = None, return_lse: bool = False) -> Any:
+    """
+    Attention of each query over its row of bare keys and values, reduced in row order.
+
+    Takes   queries [Q, query_heads, head_dim], keys [T, kv_heads, head_dim], values [T, kv_heads, value_dim], all of one
+            dtype: float32, bfloat16 or float16; token t stands at position anchor + t. rows: a pair of positions and counts,
+            strictly ascending. positions [Q]: where each query stands (default: the last token); it sees nothing later.
+            scale: default 1 / sqrt(head_dim). sinks [query_heads]: one more logit per head
+            Keys and values whose tokens are dense per head (a transposed [kv_heads, T, dim]) are read in place; of others one
+            copy is made.
+    Gives   [Q, query_heads, value_dim] in the queries' dtype, or `dtype`, or written to `out`; with return_lse, or `lse` to
+            write to, a pair with the log-sum-exp [Q, query_heads] float32
+    Errors  InvalidArgument; NotChronological; NotFinite: a query or a sink; Overflow: a logit or output passed float32 (with
+            `out` given, only the affected heads are NaN there)
+
+    >>> keys = np.zeros((6, 1, 4), np.float32)
+    >>> values = np.arange(6, dtype=np.float32).reshape(6, 1, 1)
+    >>> rows = (np.array([[1, 3, 5]], np.int32), np.array([3], np.int32))
+    >>> seriatim.attend(np.ones((1, 1, 4), np.float32), keys, values, rows).item()  # the mean of values 1, 3 and 5
+    3.0
+    """
+
+class Threads:
+    """The threads that layers share. Results never depend on their number."""
+
+    def __init__(self, threads: int = 0) -> None: ...
+
+    @property
+    def concurrency(self) -> int: ...
+
+class BorrowedLayer:
+    """
+    An indexed layer over torch tensors that a model's cache keeps; for seriatim.transformers.
+    """
+
+    def __init__(self, geometry: dict, norm_weight: _Sequence[float], threads: Threads, kernels: str | None = None) -> None: ...
+
+    @property
+    def row_capacity(self) -> int: ...
+
+    @property
+    def dense_mask_bytes(self) -> int: ...
+
+    def pool(self, first: _Sequence[int], last: _Sequence[int], pooled_groups: _Sequence[int], raw: object, coordinates: object | None, panels: object) -> float: ...
+
+    def attend(self, first: _Sequence[int], last: _Sequence[int], queries: object, index_queries: object, keys: object, values: object | None, panels: object, panels_max_abs: float, output: object, head_weights: object | None = None, lse: object | None = None, rows: object | None = None, counts: object | None = None) -> None: ...
+
+def check_finite(argument: str, tensor: object) -> None: ...

@@ -1,0 +1,51 @@
+// Arrays in and out: NumPy arrays, torch tensors and whatever else speaks DLPack, as views without copies.
+//
+// Everything here needs the interpreter's lock, but for reading what `view` shows.
+#pragma once
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "seriatim/index.hpp"
+#include "seriatim/tensor.hpp"
+
+namespace seriatim::python {
+
+namespace nb = nanobind;
+
+// A view, and what keeps its memory alive. Empty where the caller gave None.
+template <typename View>
+struct Held {
+  View view;
+  nb::ndarray<nb::ro> array;
+};
+using Input = Held<ConstTensor>;
+using Output = Held<Tensor>;
+
+// Errors  InvalidArgument: no array, memory of a device, a dtype that is none of f32, bf16, f16, i32, i64, more than four
+//         axes, a tensor that requires a gradient. `argument` is named. None gives an empty view.
+Input input(nb::handle object, const char* argument);
+Output output(nb::handle object, const char* argument);  // also InvalidArgument: memory that is read-only
+
+// The same, with the number of axes checked; the library checks extents.
+Input input(nb::handle object, const char* argument, int rank);
+
+// A new array of the kind of `like`: a torch tensor for a torch tensor, else a NumPy array.
+// Errors  Unsupported: a bf16 NumPy array without ml_dtypes.
+nb::object empty_like_kind(nb::handle like, DType dtype, std::initializer_list<std::int64_t> shape);
+
+// "f32", torch.float32, numpy.float32 and the like; None: `otherwise`.
+DType dtype_of(nb::handle object, const char* argument, DType otherwise);
+
+// Small vectors are copied: an int, a sequence, or an array of i32 or i64 (floats: f32, bf16 or f16, widened).
+std::vector<std::int64_t> integers(nb::handle object, const char* argument);
+std::vector<float> floats(nb::handle object, const char* argument);
+std::vector<Coordinates> coordinates(nb::handle object, const char* argument);  // [T, 3]; None: empty
+
+void check_shape(const ConstTensor& view, const char* argument, std::initializer_list<std::int64_t> shape);
+
+}  // namespace seriatim::python

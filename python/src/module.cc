@@ -1,0 +1,19 @@
+// The extension module seriatim._core: converts, calls the library, translates errors. Nothing is computed here.
+#include <nanobind/nanobind.h>
+
+#include "bind.hpp"
+#include "bind_borrowed_layer.hpp"
+
+NB_MODULE(_core, module) {
+  using namespace seriatim::python;
+  bind_engine(module);
+  bind_geometry(module);
+  bind_score(module);
+  bind_rule(module);
+  bind_check(module);
+  bind_layer(module);
+  bind_transaction(module);
+  bind_cache(module);
+  bind_arrays_attend(module);
+  bind_borrowed_layer(module);
+}

@@ -1,0 +1,47 @@
+// Rows and attention's results as arguments and as results: admitted, or made in the kind of an input.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "arrays.hpp"
+#include "seriatim/select.hpp"
+#include "seriatim/sequence.hpp"
+
+namespace seriatim::python {
+
+NanPolicy nan_policy(const std::string& name);
+
+struct RowsOut {
+  Rows rows;
+  nb::object object;  // a seriatim.Rows
+  Output positions, counts;
+};
+
+// New rows [queries, capacity] and counts [queries] in the kind of `like`, or those of `out`, a pair.
+RowsOut rows_out(nb::handle out, nb::handle like, std::int64_t queries, std::int64_t capacity);
+
+// A seriatim.Rows of the arrays.
+nb::object make_rows(nb::handle positions, nb::handle counts);
+
+struct RowsIn {
+  Rows rows;
+  Input positions, counts;
+};
+
+// A pair of positions [queries, width] i32, dense along the row, and counts [queries] i32, dense, none above the width.
+RowsIn rows_in(nb::handle pair, std::int64_t queries);
+
+struct AttendOut {
+  Output output, lse;
+  nb::object output_object, lse_object;
+  bool gives_lse = false;
+  nb::object object() const;
+};
+
+// `shape`: queries, query heads, value dim.
+AttendOut attend_out(nb::handle out, nb::handle lse, bool return_lse, nb::handle like, DType dtype, std::array<std::int64_t, 3> shape);
+
+}  // namespace seriatim::python

@@ -2,7 +2,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <map>
 #include <set>
 
 #include "page_assets.hpp"
@@ -16,6 +18,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::int64_t kMostRows = 4096;
 constexpr std::int64_t kMostColumns = 512;
+constexpr std::int64_t kPictureLines = 320;  // of --png, where there are fewer rows
 constexpr std::int64_t kMostFindings = 1100;
 constexpr std::int64_t kMostRanked = 1024;
 constexpr std::size_t kDetailBytes = 400'000;
@@ -26,14 +29,20 @@ constexpr std::array<Colour, kCells> kPalette{{{255, 255, 255, 0}, {0xd9, 0xdd, 
 
 std::string colour_name(const Colour& colour) { return fmt::format("#{:02x}{:02x}{:02x}", colour.red, colour.green, colour.blue); }
 
-Result<std::string> encoded(const RowImage& image) {
-  std::string png = png_of(image.cells, static_cast<std::uint32_t>(image.columns), static_cast<std::uint32_t>(image.rows.size()), kPalette);
+// Each row as `lines` lines of pixels.
+Result<std::string> encoded(const RowImage& image, std::int64_t lines) {
+  std::vector<std::uint8_t> pixels;
+  for (auto row = image.cells.begin(); row != image.cells.end(); row += image.columns) {
+    for (std::int64_t line = 0; line < lines; ++line) pixels.insert(pixels.end(), row, row + image.columns);
+  }
+  const auto height = static_cast<std::uint32_t>(std::ssize(image.rows) * lines);
+  std::string png = png_of(pixels, static_cast<std::uint32_t>(image.columns), height, kPalette);
   if (png.empty()) return Status::error(Code::kOutOfMemory, "png", "png: the system refused memory");
   return png;
 }
 
 Result<Json> image_object(const Selection& selection, const RowImage& image) {
-  const auto png = encoded(image);
+  const auto png = encoded(image, 1);
   if (!png.ok()) return png.status();
   Json object{{"columns", image.columns}, {"tokens_per_column", image.tokens_per_column}};
   object["rows"] = image.rows;
@@ -129,7 +138,8 @@ Result<std::string> page_of(const Selection& selection, const CheckReport& repor
 
 Result<std::string> picture_of(const Selection& selection, const CheckReport& report) {
   const auto image = draw_rows(selection, report, kMostRows, 2 * kMostColumns);
-  return image.ok() ? encoded(*image) : image.status();
+  if (!image.ok()) return image.status();
+  return encoded(*image, std::max<std::int64_t>(kPictureLines / std::ssize(image->rows), 1));
 }
 
 }  // namespace seriatim::cli

@@ -16,7 +16,7 @@ namespace seriatim::cli {
 // Errors  of reading.
 Result<std::string> page_of(const Selection& selection, const CheckReport& report, nlohmann::ordered_json conformance);
 
-// The image of the rows alone, a pixel a row and column. Errors  of reading. OutOfMemory.
+// The image of the rows alone, a pixel a column; few rows are drawn thicker. Errors  of reading. OutOfMemory.
 Result<std::string> picture_of(const Selection& selection, const CheckReport& report);
 
 }  // namespace seriatim::cli

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seed corpus of the file readers, tests/corpus/{safetensors,npy,capture}/.
+"""Writes the seed corpus of the file readers, tests/corpus/{safetensors,npy,capture,selection}/.
 
 Well-formed files are made by the formats' own packages (safetensors, numpy), so that the readers are held against
 writers that are not ours; the names of hostile ones begin with "bad_" and are made by hand. Needs
@@ -146,11 +146,25 @@ def captures():
     }
 
 
+def selections():
+    """Dumps of a few rows: right ones, wrong ones, groups, scores and outputs."""
+    rows = np.array([[0, 1, 2, 3, 4], [0, 1, 4, 5, -1], [2, 3, 4, 5, 6], [5, 4, 0, 0, 9]], np.int32)
+    visible = np.array([5, 6, 7, 7], np.int64)
+    scores = np.array([[1, 1, 0], [1, 0, 1], [0, 1, 1], [1, 0, 1]], np.float32)
+    rule = {"seriatim": "selection/1", "group_tokens": "2", "budget_tokens": "4"}
+    groups = np.array([[0, 1], [2, 0], [1, 3], [-1, -1]], np.int64)
+    return {
+        "bare": serialize({"rows": rows, "visible": visible}, rule),
+        "scored": serialize({"rows": rows, "visible": visible, "scores": scores, "output": np.zeros((4, 1, 2), np.float32)}, {**rule, "engine": "seed"}),
+        "groups": serialize({"rows": groups, "visible": visible.astype(np.int32), "scores": scores}, {**rule, "unit": "group", "anchor": "3"}),
+    }
+
+
 def main():
     here = pathlib.Path(__file__).resolve().parent.parent / "tests" / "corpus"
     root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here
     for folder, files in (("safetensors", {**good_safetensors(), **bad_safetensors()}),
-                          ("npy", {**good_npy(), **bad_npy()}), ("capture", captures())):
+                          ("npy", {**good_npy(), **bad_npy()}), ("capture", captures()), ("selection", selections())):
         (root / folder).mkdir(parents=True, exist_ok=True)
         for name, data in files.items():
             (root / folder / f"{name}.{folder}").write_bytes(data)

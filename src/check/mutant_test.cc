@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <set>
@@ -14,6 +15,12 @@ namespace {
 using testing::MutableRow;
 using testing::Mutant;
 using testing::Random;
+
+// The figures of docs/conformance.md come from four rounds.
+int rounds() {
+  const char* given = std::getenv("SERIATIM_CHECK_ROUNDS");
+  return given == nullptr ? 1 : std::atoi(given);
+}
 
 constexpr RowRule kRules[] = {RowRule::kCanonical, RowRule::kSet, RowRule::kRank, RowRule::kArrival};
 
@@ -112,7 +119,7 @@ std::string shown(const Case& c, const std::vector<std::int64_t>& entries) {
 TEST(Mutants, ARightRowConformsInEveryRuleDtypeAndLayout) {
   Random random(1);
   std::int64_t rows = 0;
-  for (int trial = 0; trial < 25'000; ++trial) {
+  for (int trial = 0; trial < 6'250 * rounds(); ++trial) {
     const Case c = random_case(random, kRules[trial % 4]);
     const auto entries = flattened(random, right_row(random, c.geometry, c.unit, c.rule, c.run, c.scores));
     for (const bool scored : {true, false}) {
@@ -126,7 +133,7 @@ TEST(Mutants, ARightRowConformsInEveryRuleDtypeAndLayout) {
 TEST(Mutants, EachFaultIsNamedAsItsPromiseAndNoOther) {
   Random random(2);
   std::map<std::string, std::int64_t> made;
-  for (int trial = 0; trial < 8'000; ++trial) {
+  for (int trial = 0; trial < 2'000 * rounds(); ++trial) {
     const Case c = random_case(random, kRules[trial % 4]);
     const MutableRow right = right_row(random, c.geometry, c.unit, c.rule, c.run, c.scores);
     for (const Mutant& mutant : testing::mutants()) {
@@ -139,7 +146,7 @@ TEST(Mutants, EachFaultIsNamedAsItsPromiseAndNoOther) {
   }
   std::int64_t all = 0;
   for (const Mutant& mutant : testing::mutants()) {
-    EXPECT_GT(made[mutant.name], 100) << mutant.name;
+    EXPECT_GT(made[mutant.name], 25) << mutant.name;
     all += made[mutant.name];
   }
   std::printf("one fault: %zu kinds, %lld rows, all named exactly\n", made.size(), static_cast<long long>(all));
@@ -150,7 +157,7 @@ TEST(Mutants, TwoFaultsInOneRowAreBothNamedAndNothingElse) {
   std::map<std::pair<Promise, Promise>, std::int64_t> made;
   const auto& all = testing::mutants();
   std::int64_t rows = 0;
-  for (int trial = 0; trial < 2'000; ++trial) {
+  for (int trial = 0; trial < 500 * rounds(); ++trial) {
     // Not `set`: without an order two faults can be the very row that two others make.
     const Case c = random_case(random, std::array{RowRule::kCanonical, RowRule::kRank, RowRule::kArrival}[static_cast<std::size_t>(trial) % 3]);
     const MutableRow right = right_row(random, c.geometry, c.unit, c.rule, c.run, c.scores);
@@ -174,7 +181,7 @@ TEST(Mutants, TwoFaultsInOneRowAreBothNamedAndNothingElse) {
 TEST(Mutants, WithoutScoresTheSetIsNotJudged) {
   Random random(4);
   std::int64_t looked_at = 0;
-  for (int trial = 0; trial < 5'000; ++trial) {
+  for (int trial = 0; trial < 1'000 * rounds(); ++trial) {
     const Case c = random_case(random, RowRule::kCanonical);
     const MutableRow right = right_row(random, c.geometry, c.unit, c.rule, c.run, c.scores);
     for (const Mutant& mutant : testing::mutants()) {
@@ -186,7 +193,7 @@ TEST(Mutants, WithoutScoresTheSetIsNotJudged) {
       ++looked_at;
     }
   }
-  EXPECT_GT(looked_at, 10'000);
+  EXPECT_GT(looked_at, 5'000);
 }
 
 }  // namespace

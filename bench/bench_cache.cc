@@ -17,12 +17,14 @@
 namespace seriatim::bench {
 namespace {
 
-// One layer of QSA's real geometry, and tokens to append to it.
+// Layers of QSA's real geometry, one unless told otherwise, and tokens to append to them.
 class Store {
  public:
-  Store(const Geometry& geometry, std::int64_t capacity_tokens, std::int64_t batch_tokens, std::int64_t page_tokens = 0)
-      : geometry_(geometry), tokens_(batch_tokens) {
+  Store(const Geometry& geometry, std::int64_t capacity_tokens, std::int64_t batch_tokens, std::int64_t page_tokens = 0,
+        std::int64_t layers = 1)
+      : geometry_(geometry), tokens_(batch_tokens), layers_(layers) {
     CacheOptions options;
+    options.layers.resize(static_cast<std::size_t>(layers));
     options.capacity_tokens = capacity_tokens;
     options.page_tokens = page_tokens;
     auto cache = Cache::create(geometry, options);
@@ -52,7 +54,8 @@ class Store {
     batch.values = dense_view(std::as_const(values_).data(), geometry_.kv_dtype(), {count, geometry_.kv_heads(), geometry_.value_dim()});
     batch.index_keys = dense_view(std::as_const(index_keys_).data(), geometry_.index_dtype(), {count, geometry_.index_dim()});
     auto step = cache_->begin();
-    require(step->append(sequence, 0, batch).ok() && step->commit().ok(), "append");
+    for (std::int64_t l = 0; l < layers_; ++l) require(step->append(sequence, l, batch).ok(), "append");
+    require(step->commit().ok(), "commit");
   }
   // The same bytes as one plain copy to `to`.
   void copy_plainly(std::byte* to, std::int64_t count) const {
@@ -69,18 +72,19 @@ class Store {
  private:
   Geometry geometry_;
   std::int64_t tokens_;
+  std::int64_t layers_;
   std::unique_ptr<Cache> cache_;
   SequenceId sequence_ = -1;
   std::vector<std::byte> keys_, values_, index_keys_;
 };
 
-void appends(Bench& bench, std::int64_t count) {
-  constexpr std::int64_t kRoom = 16'384;  // far more than the CPU's caches hold
-  Store store(real_geometry(DType::kF32), kRoom, count);
-  store.fill(kRoom);
-  std::int64_t held = kRoom;
+void appends(Bench& bench, std::int64_t count, std::int64_t layers) {
+  const std::int64_t room_tokens = 16'384 / layers;  // far more than the CPU's caches hold
+  Store store(real_geometry(DType::kF32), room_tokens, count, 0, layers);
+  store.fill(room_tokens);
+  std::int64_t held = room_tokens;
   const Contestant ours{"ours", [&] {
-                          if (held + count > kRoom) {
+                          if (held + count > room_tokens) {
                             require(store.cache().truncate(store.sequence(), 0).ok(), "truncate");
                             held = 0;
                           }
@@ -89,16 +93,17 @@ void appends(Bench& bench, std::int64_t count) {
                         }, {}};
   // To as much other memory, in turns, as the cache has.
   const auto token_bytes = static_cast<std::int64_t>(store.token_bytes());
-  std::vector<std::byte> room(static_cast<std::size_t>(kRoom * token_bytes));
+  std::vector<std::byte> room(static_cast<std::size_t>(layers * room_tokens * token_bytes));
   std::int64_t copied = 0;
   const Contestant memcpy_of_it{"memcpy of the same bytes", [&] {
-                                  if (copied + count > kRoom) copied = 0;
-                                  store.copy_plainly(room.data() + copied * token_bytes, count);
-                                  copied += count;
+                                  if (copied + layers * count > layers * room_tokens) copied = 0;
+                                  for (std::int64_t l = 0; l < layers; ++l, copied += count) {
+                                    store.copy_plainly(room.data() + copied * token_bytes, count);
+                                  }
                                 }, {}};
   Work work;
-  work.cold_bytes = static_cast<double>(count) * store.token_bytes();
-  bench.add(fmt::format("append {} token{}, 24 x 2 x 256, one layer", count, count == 1 ? "" : "s"), ours, work, 1, {memcpy_of_it},
+  work.cold_bytes = static_cast<double>(layers * count) * store.token_bytes();
+  bench.add(fmt::format("append {} token{}, 24 x 2 x 256, {} layer{}", count, count == 1 ? "" : "s", layers, layers == 1 ? "" : "s"), ours, work, 1, {memcpy_of_it},
             {0.0, 0.0, "stated"});
 }
 
@@ -242,8 +247,9 @@ void files(Bench& bench) {
 
 void bench_cache(Bench& bench) {
   if (!bench.wants("cache")) return;
-  appends(bench, 1);
-  appends(bench, 512);
+  appends(bench, 1, 1);
+  appends(bench, 1, 12);  // a step of an engine is one transaction
+  appends(bench, 512, 1);
   lengths(bench);
   pages(bench);
   files(bench);

@@ -22,6 +22,7 @@ struct RunOptions {
   bool json = false;
   int threads = 0;  // 0: as many as the process may use
   double margin = -1.0;
+  std::string device;  // empty: the host
 };
 int run(const RunOptions& options);
 
@@ -53,6 +54,9 @@ int check(const CheckCommand& command);
 // What is in a cache's file; whether it is whole (1: it is not).
 int cache_info(const std::string& file);
 int cache_verify(const std::string& file);
+
+// What devices there are and what each promises.
+int devices();
 
 // Prints one line on stderr and gives kBadInput.
 int refuse(const Status& status);

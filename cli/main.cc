@@ -27,6 +27,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
       ->check(CLI::Range(0, 1024))->capture_default_str()->type_name("N");
   command->add_option("--margin", options.margin, "Relative distance from the cut within which a differing group is `near` (default: 1e-5 for f32, 1e-2 for bf16 and f16)")
       ->check(CLI::Range(0.0, 1.0))->type_name("X");
+  command->add_option("--device", options.device, "Plan and attend on this device (a name of `seriatim devices`, or `opencl`). The bits do not depend on it")->type_name("NAME");
   command->footer("Exit status: 0 it agrees, 1 it does not, 2 the input is bad.");
   return command;
 }
@@ -103,6 +104,7 @@ int dispatch(int argc, char** argv) {
   const CLI::App* check_command = add_check(app, check_options);
   CacheCommands cache;
   add_cache(app, cache);
+  const CLI::App* devices_command = app.add_subcommand("devices", "List the devices that --device takes and what each promises of its arithmetic");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
@@ -111,6 +113,7 @@ int dispatch(int argc, char** argv) {
   // A forced implementation that is not there must not go unnoticed.
   if (const auto kernels = Kernels::chosen(); !kernels.ok()) return refuse(kernels.status());
   if (cache.cache->parsed()) return cache.verify->parsed() ? cache_verify(cache.file) : cache_info(cache.file);
+  if (devices_command->parsed()) return devices();
   if (check_command->parsed()) return check(check_options);
   return run_command->parsed() ? run(run_options) : select(select_options);
 }

@@ -4,6 +4,7 @@
 
 #include "check_report.hpp"
 #include "commands.hpp"
+#include "device_path.hpp"
 #include "page.hpp"
 #include "progress.hpp"
 #include "report.hpp"
@@ -53,6 +54,13 @@ int run(const RunOptions& options) {
   ReplayOptions replay_options;
   replay_options.margin = options.margin;
   replay_options.executor = executor.get();
+  std::unique_ptr<ReplayPath> device;
+  if (!options.device.empty()) {
+    auto opened = device_path(options.device, *capture);
+    if (!opened.ok()) return refuse(opened.status());
+    device = *std::move(opened);
+    replay_options.path = device.get();
+  }
   const auto done = [&] {
     Progress progress;
     replay_options.progress = [&progress](std::string_view stage, std::int64_t step, std::int64_t total) { progress(stage, step, total); };

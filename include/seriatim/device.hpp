@@ -75,6 +75,9 @@ class DeviceMemory final : public PageAllocator {
  public:
   // Errors  InvalidArgument: not positive. OutOfMemory: of the host or the device. Io.
   static Result<std::unique_ptr<DeviceMemory>> create(std::shared_ptr<Device> device, std::int64_t bytes);
+  // Bytes in which a cache of these layers and so many tokens finds room for all its pages, whatever their size.
+  // Errors  InvalidArgument: a negative count. Overflow.
+  static Result<std::int64_t> bytes_for(const Geometry& geometry, std::int64_t layers, std::int64_t tokens);
   ~DeviceMemory() override;
   std::byte* allocate(std::int64_t bytes) override;
   void release(std::byte* memory, std::int64_t bytes) noexcept override;

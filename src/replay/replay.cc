@@ -17,7 +17,7 @@ namespace seriatim {
 namespace {
 
 constexpr std::int64_t kAppendTokens = 4096;  // per step of progress; any size gives the same bits
-constexpr std::int64_t kPlanQueries = 8;
+constexpr std::int64_t kPlanQueries = kReplayQueries;
 
 ConstTensor rows_of(const ConstTensor& batch, std::int64_t first, std::int64_t count) {
   ConstTensor part = batch;
@@ -51,7 +51,8 @@ class Player {
   Status append() {
     CacheOptions cache_options;
     cache_options.layers[0].index_norm_weight = capture_.index_norm_weight;
-    cache_options.capacity_tokens = capture_.tokens() + 2 * kAppendTokens;
+    cache_options.capacity_tokens = replay_capacity_tokens(capture_);
+    if (options_.path != nullptr) cache_options.allocator = options_.path->allocator();
     auto cache = Cache::create(geometry_, std::move(cache_options));
     if (!cache.ok()) return cache.status();
     cache_ = *std::move(cache);
@@ -72,7 +73,7 @@ class Player {
     if (!snapshot.ok()) return snapshot.status();
     snapshot_.emplace(*std::move(snapshot));
     layer_ = snapshot_->layer(0);
-    return {};
+    return options_.path == nullptr ? Status() : options_.path->begin(*snapshot_);
   }
 
   Status plan_rows() {
@@ -88,7 +89,9 @@ class Player {
     for (std::int64_t first = 0; first < queries; first += kPlanQueries) {
       const std::int64_t count = std::min(kPlanQueries, queries - first);
       const IndexQueries index{rows_of(capture_.index_queries, first, count), rows_of(capture_.index_head_weights, first, count), positions(first, count)};
-      if (Status s = plan(layer_, index, NanPolicy::kRefuse, *workspace_, rows_from(out_.rows, out_.counts, first)); !s.ok()) return s;
+      const Rows to = rows_from(out_.rows, out_.counts, first);
+      const Status status = options_.path == nullptr ? plan(layer_, index, NanPolicy::kRefuse, *workspace_, to) : options_.path->plan(index, to);
+      if (!status.ok()) return status;
       report("plan", first + count, queries);
     }
     return {};
@@ -108,7 +111,9 @@ class Player {
       const AttendQueries queries{rows_of(capture_.queries, first, count), positions(first, count), {}};
       const Tensor to = dense_view(static_cast<void*>(output.data() + first * width), DType::kF32, {count, heads, geometry_.value_dim()});
       const Tensor lse_to = lse == nullptr ? Tensor{} : dense_view(static_cast<void*>(lse + first * heads), DType::kF32, {count, heads});
-      if (Status s = attend(layer_, queries, rows_from(rows, counts, first), *workspace_, to, lse_to); !s.ok()) return s;
+      const Rows from = rows_from(rows, counts, first);
+      const Status status = options_.path == nullptr ? attend(layer_, queries, from, *workspace_, to, lse_to) : options_.path->attend(queries, from, to, lse_to);
+      if (!status.ok()) return status;
       report("attend", first + count, out_.queries);
     }
     return {};
@@ -188,9 +193,9 @@ class Player {
       const std::int64_t grouped = out_.counts[static_cast<std::size_t>(q)] - geometry_.tail_tokens(run.tokens);
       out_.groups_dropped += geometry_.groups(run.tokens) - grouped / geometry_.group_tokens();
     }
-    out_.done = workspace_->done();
+    out_.done = options_.path == nullptr ? workspace_->done() : options_.path->done();
     out_.bytes = cache_->bytes();
-    out_.scratch_bytes = workspace_->bytes();
+    out_.scratch_bytes = options_.path == nullptr ? workspace_->bytes() : options_.path->scratch_bytes();
     out_.rows_digest = digest({std::as_bytes(std::span(out_.rows)), std::as_bytes(std::span(out_.counts))});
     out_.output_digest = digest({std::as_bytes(std::span(out_.output)), std::as_bytes(std::span(out_.lse))});
   }
@@ -222,6 +227,8 @@ class Player {
 };
 
 }  // namespace
+
+std::int64_t replay_capacity_tokens(const Capture& capture) { return capture.tokens() + 2 * kAppendTokens; }
 
 std::int64_t Replay::count(Agreement agreement) const {
   return std::count_if(verdicts.begin(), verdicts.end(), [agreement](const RowVerdict& v) { return v.agreement == agreement; });

@@ -6,6 +6,7 @@
 #include <numeric>
 #include <optional>
 
+#include "agreement/device_side.hpp"
 #include "agreement/kernel_access.hpp"
 #include "seriatim/cache.hpp"
 #include "seriatim/sequence.hpp"
@@ -55,6 +56,12 @@ class Run {
     CacheOptions options;
     options.layers[0].index_norm_weight = p_.norm_weight;
     options.capacity_tokens = p_.tokens() + 64 * 16 * g_.group_tokens();
+    if (way_.device_work_group != 0) {
+      auto side = make_device_side(way_.device_work_group, p_);
+      if (!side.ok()) return side.status();
+      device_ = *std::move(side);
+      options.allocator = &device_->allocator();
+    }
     if (way_.chunk != 0) options.page_tokens = 16 * g_.group_tokens();  // other pages besides
     auto cache = Cache::create(g_, std::move(options));
     if (!cache.ok()) return cache.status();
@@ -84,6 +91,9 @@ class Run {
     if (!asked.empty()) {
       const auto layer = transaction->layer(sequence_, 0);
       if (!layer.ok()) return layer.status();
+      if (device_ != nullptr) {
+        if (Status s = device_->stage(*layer); !s.ok()) return s;
+      }
       if (Status s = ask_in_batches(*layer, asked); !s.ok()) return s;
     }
     return transaction->commit();
@@ -114,13 +124,22 @@ class Run {
     std::vector<std::int32_t> positions_of_rows(asked.size() * static_cast<std::size_t>(g_.row_capacity()));
     std::vector<std::int32_t> counts(asked.size());
     const Rows rows{positions_of_rows.data(), g_.row_capacity(), counts.data()};
-    if (Status s = plan(layer, {index_queries.view(), or_nothing(head_weights), positions}, NanPolicy::kRefuse, *workspace_, rows); !s.ok()) return s;
+    const IndexQueries index{index_queries.view(), or_nothing(head_weights), positions};
+    const AttendQueries queries{attending.view(), positions, p_.sinks};
 
     HostTensor output(p_.output_dtype, {count, g_.query_heads(), g_.value_dim()});
     HostTensor lse(DType::kF32, {count, g_.query_heads()});
-    if (Status s = attend(layer, {attending.view(), positions, p_.sinks}, rows, *workspace_, output.writable(), lse.writable()); !s.ok()) return s;
-
-    const auto scores = score_all(way_.kernels, layer, index_queries.view(), or_nothing(head_weights), positions);
+    std::vector<std::vector<float>> scores;
+    if (device_ != nullptr) {
+      if (Status s = device_->ask(index, queries, rows, output.writable(), lse.writable()); !s.ok()) return s;
+      auto all = device_->scores(index);
+      if (!all.ok()) return all.status();
+      scores = *std::move(all);
+    } else {
+      if (Status s = plan(layer, index, NanPolicy::kRefuse, *workspace_, rows); !s.ok()) return s;
+      if (Status s = attend(layer, queries, rows, *workspace_, output.writable(), lse.writable()); !s.ok()) return s;
+      scores = score_all(way_.kernels, layer, index_queries.view(), or_nothing(head_weights), positions);
+    }
     for (std::int64_t i = 0; i < count; ++i) {
       if (Status s = keep(asked[static_cast<std::size_t>(i)], rows, i, scores[static_cast<std::size_t>(i)], output, lse); !s.ok()) return s;
     }
@@ -162,7 +181,12 @@ class Run {
     };
     const LayerView layer = snapshot->layer(0);
     const std::int64_t element = dtype_bytes(layer.pooled.dtype);
-    for (std::int64_t group = 0; group < layer.pooled.groups; ++group) {
+    if (device_ != nullptr) {
+      const auto pooled = device_->pooled(*snapshot);
+      if (!pooled.ok()) return pooled.status();
+      add(Part::kPooled, *pooled, element);
+    }
+    for (std::int64_t group = 0; device_ == nullptr && group < layer.pooled.groups; ++group) {
       for (std::int64_t i = 0; i < layer.pooled.dim; ++i) {
         add(Part::kPooled, {layer.pooled.group(group) + i * PooledKeys::kPanelGroups * element, static_cast<std::size_t>(element)}, element);
       }
@@ -180,6 +204,7 @@ class Run {
   const Geometry& g_;
   const Way& way_;
   Executor& executor_;
+  std::unique_ptr<DeviceSide> device_;  // null: the host computes
   std::unique_ptr<Cache> cache_;
   SequenceId sequence_ = 0;
   std::optional<Workspace> workspace_;
@@ -205,7 +230,8 @@ const char* part_name(Part part) {
 }
 
 std::string Way::name() const {
-  std::string name = fmt::format("{}, {} thread{}", kernels.name(), threads, threads == 1 ? "" : "s");
+  std::string name = device_work_group != 0 ? fmt::format("device, work-groups of {}", device_work_group)
+                                            : fmt::format("{}, {} thread{}", kernels.name(), threads, threads == 1 ? "" : "s");
   if (batch == Batch::kAlone) name += ", each query alone";
   if (batch == Batch::kNeighbours) name += ", among neighbours";
   if (chunk > 0) name += fmt::format(", chunks of {}", chunk);

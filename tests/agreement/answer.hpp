@@ -28,6 +28,7 @@ struct Way {
   Executor* executor = nullptr;
   int threads = 1;
   Batch batch = Batch::kTogether;
+  std::int64_t device_work_group = 0;  // other than 0: on the device, by work-groups of so many lanes
   std::int64_t chunk = 0;  // so many tokens are appended, and their queries asked before the commit; 0: all at once
 
   std::string name() const;

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "agreement/device_side.hpp"
 #include "agreement/flips.hpp"
 #include "replay/digest.hpp"
 
@@ -53,7 +54,22 @@ std::vector<Way> Checker::ways() const {
       ways.back().chunk = chunk;
     }
   }
+  add_device_ways(ways);
   return ways;
+}
+
+// A device: everything at once; one by one beside its neighbours, by other work-groups; and staged in chunks.
+void Checker::add_device_ways(std::vector<Way>& ways) const {
+  if (extent_ == Extent::kLean) return;  // an emulator has no device
+  const Way plain{.kernels = kernels_.front(), .executor = executors_[0].get()};
+  for (const std::int64_t work_group : device_work_groups()) {
+    ways.push_back(plain);
+    ways.back().device_work_group = work_group;
+    ways.back().batch = work_group == device_work_groups().front() ? Batch::kTogether : Batch::kNeighbours;
+    ways.push_back(plain);
+    ways.back().device_work_group = work_group;
+    ways.back().chunk = work_group == device_work_groups().front() ? 64 : 5;
+  }
 }
 
 bool Checker::report(const std::string& what) {
@@ -150,9 +166,10 @@ void Checker::check(const Case& one) {
 Status Checker::finish(const std::string& path) const {
   std::string names;
   for (const Kernels& kernels : kernels_) names += fmt::format("{}{}", names.empty() ? "" : ",", kernels.name());
+  const std::string device = device_work_groups().empty() || extent_ == Extent::kLean ? "none" : device_product();
   const std::string closing = fmt::format(
-      "kernels {}\ncases {}\nleft_out {}\nanswers {}\ndigests {}\nvalues {}\nflips {}\nfailed {}\n", names, passed_ + failed_, left_out_, answers_, digests_, values_, flips_, failed_);
-  std::printf("kernels: %s\n%lld cases left out by the extent asked for\n%lld answers: %lld digests of %lld values compared, %lld flipped bits seen\n%lld passed, %lld failed\n", names.c_str(),
+      "kernels {}\ndevice {}\ncases {}\nleft_out {}\nanswers {}\ndigests {}\nvalues {}\nflips {}\nfailed {}\n", names, device, passed_ + failed_, left_out_, answers_, digests_, values_, flips_, failed_);
+  std::printf("kernels: %s\ndevice: %s\n%lld cases left out by the extent asked for\n%lld answers: %lld digests of %lld values compared, %lld flipped bits seen\n%lld passed, %lld failed\n", names.c_str(), device.c_str(),
               static_cast<long long>(left_out_), static_cast<long long>(answers_), static_cast<long long>(digests_), static_cast<long long>(values_),
               static_cast<long long>(flips_), static_cast<long long>(passed_), static_cast<long long>(failed_));
   if (path.empty()) return {};

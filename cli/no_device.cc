@@ -1,0 +1,16 @@
+// What the tool says of devices when it was built without a backend.
+#include "commands.hpp"
+#include "device_path.hpp"
+
+namespace seriatim::cli {
+namespace {
+
+Status absent() { return Status::error(Code::kUnsupported, "device", "device: this build has no device backend (-DSERIATIM_DEVICE=opencl)"); }
+
+}  // namespace
+
+Result<std::unique_ptr<ReplayPath>> device_path(const std::string&, const Capture&) { return absent(); }
+
+int devices() { return refuse(absent()); }
+
+}  // namespace seriatim::cli

@@ -1,0 +1,153 @@
+#include "agreement/device_side.hpp"
+
+#include <algorithm>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "device/workspace.hpp"
+
+namespace seriatim::agreement {
+namespace {
+
+constexpr std::int64_t kMostQueries = 32;
+
+// One device per work-group size, so that its kernels are built once.
+Result<std::shared_ptr<Device>> device_of(std::int64_t work_group) {
+  static std::map<std::int64_t, std::shared_ptr<Device>> opened;
+  auto& device = opened[work_group];
+  if (device != nullptr) return device;
+  auto made = Device::open("opencl", {.work_group = work_group});
+  if (!made.ok()) return made.status();
+  device = *std::move(made);
+  return device;
+}
+
+ConstTensor part(ConstTensor batch, std::int64_t first, std::int64_t count) {
+  if (batch.empty()) return batch;
+  batch.data = batch.at(first);
+  batch.shape[0] = count;
+  return batch;
+}
+
+Tensor part(Tensor batch, std::int64_t first, std::int64_t count) {
+  batch.data = batch.at(first);
+  batch.shape[0] = count;
+  return batch;
+}
+
+class Side final : public DeviceSide {
+ public:
+  Side(const Problem& problem, std::shared_ptr<Device> device) : geometry_(problem.geometry), device_(std::move(device)) {}
+
+  Status prepare(const Problem& problem) {
+    const std::int64_t tokens = problem.tokens() + 64 * 16 * geometry_.group_tokens();
+    const auto bytes = DeviceMemory::bytes_for(geometry_, 1, tokens);
+    if (!bytes.ok()) return bytes.status();
+    auto memory = DeviceMemory::create(device_, *bytes);
+    if (!memory.ok()) return memory.status();
+    memory_ = *std::move(memory);
+    LayerParameters layer;
+    layer.index_norm_weight = problem.norm_weight;
+    auto sequence = DeviceSequence::create(*memory_, geometry_, {layer}, tokens);
+    if (!sequence.ok()) return sequence.status();
+    sequence_.emplace(*std::move(sequence));
+    auto workspace = DeviceWorkspace::create(device_, geometry_, problem.tokens(), kMostQueries);
+    if (!workspace.ok()) return workspace.status();
+    workspace_.emplace(*std::move(workspace));
+    return {};
+  }
+
+  PageAllocator& allocator() override { return *memory_; }
+  Status stage(const LayerView& layer) override { return sequence_->stage(0, layer); }
+
+  Result<std::vector<std::vector<float>>> scores(const IndexQueries& queries) override {
+    std::vector<std::vector<float>> all;
+    std::vector<std::int32_t> rows(static_cast<std::size_t>(kMostQueries * geometry_.row_capacity()));
+    std::vector<std::int32_t> counts(static_cast<std::size_t>(kMostQueries));
+    const auto count = static_cast<std::int64_t>(queries.positions.size());
+    for (std::int64_t first = 0; first < count; first += kMostQueries) {
+      const IndexQueries some = queries_from(queries, first, count);
+      // NaN excluded: so every query is scored, also where the row is known without.
+      if (Status s = workspace_->plan(*sequence_, 0, some, NanPolicy::kExclude, {rows.data(), geometry_.row_capacity(), counts.data()}); !s.ok()) return s;
+      if (Status s = workspace_->wait(); !s.ok()) return s;
+      DeviceWorkspace::Impl& work = workspace_->impl();
+      std::vector<float> read(some.positions.size() * static_cast<std::size_t>(work.score_stride));
+      if (Status s = device_->impl().read(work.scores, read.data(), static_cast<std::int64_t>(read.size()) * 4); !s.ok()) return s;
+      if (Status s = device_->impl().finish(); !s.ok()) return s;
+      for (std::size_t q = 0; q < some.positions.size(); ++q) {
+        const float* own = read.data() + static_cast<std::int64_t>(q) * work.score_stride;
+        all.emplace_back(own, own + geometry_.groups(work.host_visible[q]));
+      }
+    }
+    return all;
+  }
+
+  Status ask(const IndexQueries& index, const AttendQueries& queries, Rows rows, Tensor output, Tensor lse) override {
+    const auto count = static_cast<std::int64_t>(index.positions.size());
+    for (std::int64_t first = 0; first < count; first += kMostQueries) {
+      const IndexQueries some = queries_from(index, first, count);
+      const auto size = static_cast<std::int64_t>(some.positions.size());
+      const Rows to{rows.positions + first * rows.stride, rows.stride, rows.counts + first};
+      if (Status s = workspace_->plan(*sequence_, 0, some, NanPolicy::kRefuse, to); !s.ok()) return s;
+      const AttendQueries attending{part(queries.queries, first, size), some.positions, queries.sinks};
+      if (Status s = workspace_->attend(*sequence_, 0, attending, std::nullopt, part(output, first, size), part(lse, first, size)); !s.ok()) return s;
+      if (Status s = workspace_->wait(); !s.ok()) return s;
+    }
+    return {};
+  }
+
+  Result<std::vector<std::byte>> pooled(const Snapshot& snapshot) override {
+    if (Status s = sequence_->follow(snapshot); !s.ok()) return s;
+    DeviceMemory::Impl& memory = memory_->impl();
+    std::vector<std::byte> all(static_cast<std::size_t>(memory.buffer.bytes()));
+    if (Status s = device_->impl().read(memory.buffer, all.data(), memory.buffer.bytes()); !s.ok()) return s;
+    if (Status s = device_->impl().finish(); !s.ok()) return s;
+    const PooledKeys keys = snapshot.layer(0).pooled;
+    const std::int64_t element = dtype_bytes(keys.dtype);
+    std::vector<std::byte> dense(static_cast<std::size_t>(keys.groups * keys.dim * element));
+    for (std::int64_t group = 0; group < keys.groups; ++group) {
+      for (std::int64_t i = 0; i < keys.dim; ++i) {
+        const std::int64_t at = *memory.place_of(keys.group(group)) + i * PooledKeys::kPanelGroups * element;
+        std::memcpy(dense.data() + (group * keys.dim + i) * element, all.data() + at, static_cast<std::size_t>(element));
+      }
+    }
+    return dense;
+  }
+
+ private:
+  IndexQueries queries_from(const IndexQueries& all, std::int64_t first, std::int64_t count) const {
+    const std::int64_t size = std::min(kMostQueries, count - first);
+    return {part(all.queries, first, size), part(all.head_weights, first, size), all.positions.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size))};
+  }
+
+  const Geometry& geometry_;
+  std::shared_ptr<Device> device_;
+  std::unique_ptr<DeviceMemory> memory_;
+  std::optional<DeviceSequence> sequence_;
+  std::optional<DeviceWorkspace> workspace_;
+};
+
+}  // namespace
+
+std::vector<std::int64_t> device_work_groups() {
+  if (device_product().empty()) return {};
+  return {128, 32};
+}
+
+std::string device_product() {
+  const auto device = device_of(128);
+  if (!device.ok()) return {};
+  return (*device)->info().name + " (" + (*device)->info().product + ")";
+}
+
+Result<std::unique_ptr<DeviceSide>> make_device_side(std::int64_t work_group, const Problem& problem) {
+  const auto device = device_of(work_group);
+  if (!device.ok()) return device.status();
+  auto side = std::make_unique<Side>(problem, *device);
+  if (Status s = side->prepare(problem); !s.ok()) return s;
+  return std::unique_ptr<DeviceSide>(std::move(side));
+}
+
+}  // namespace seriatim::agreement

@@ -44,7 +44,9 @@ class PageAllocator {
   virtual void release(std::byte* memory, std::int64_t bytes) noexcept = 0;
 };
 
-// The process's heap. Lives for ever.
+// The process's heap. Large pages lie together in slabs of 32 MiB of address space, for which the system is asked for huge
+// pages; memory is taken as it is touched, and a slab goes back when its last page does. Lives for ever.
+// Threads  any.
 PageAllocator& heap_page_allocator();
 
 // One region that the caller supplies: a mapping of huge pages, memory of a device, shared memory.

@@ -120,6 +120,7 @@ class Block {
     Located* next = &located[1];
     locate(merged, *now);
     Fetch(key_rows(*now), 0).rest();
+    if (queries == 1) Fetch::open_scratch(block_.scratch, static_cast<std::size_t>(scratch_.floats()) * sizeof(float));
     products_.load_queries(block_.queries, block_.kv_head);
     for (; now->chunk.entries > 0; std::swap(now, next)) {
       locate(merged, *next);

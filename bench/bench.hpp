@@ -44,8 +44,9 @@ class Bench {
   void note(Measure measure);
   const std::vector<Measure>& measures() const { return measures_; }
 
-  // Reads and writes enough memory that nothing else is left in any cache.
-  void chill();
+  // Has every worker read so much other memory that nothing else is left in any cache, as a model's other layers do
+  // between two steps of one. The workers are awake afterwards.
+  void chill(int threads);
 
  private:
   Kernels kernels_;
@@ -53,7 +54,7 @@ class Bench {
   std::string filter_;
   std::unique_ptr<Executor> two_;
   std::vector<Measure> measures_;
-  std::vector<std::byte> coolant_;
+  std::vector<ReadPass> coolants_;  // of one thread, of two
 };
 
 // Ends the program if a result is not the reference's: a wrong answer is never timed.
@@ -63,6 +64,7 @@ void bench_select(Bench& bench);
 void bench_score(Bench& bench);
 void bench_attend(Bench& bench);
 void bench_decode(Bench& bench);
+void bench_latent(Bench& bench);
 void bench_prefill(Bench& bench);
 void bench_cache(Bench& bench);
 

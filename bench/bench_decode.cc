@@ -19,7 +19,7 @@ Workspace make_workspace(Bench& bench, const Layer& layer, int threads, Kernels 
 }  // namespace
 
 DecodeStep::DecodeStep(Bench& bench, Layer& layer, int threads)
-    : bench_(bench), layer_(layer), workspace_(make_workspace(bench, layer, threads, bench.kernels())), answer_(layer.geometry(), 1),
+    : bench_(bench), layer_(layer), threads_(threads), workspace_(make_workspace(bench, layer, threads, bench.kernels())), answer_(layer.geometry(), 1),
       planned_(layer.geometry(), layer.queries()) {
   require(plan(layer.view(), layer.index_queries(0, layer.queries()), NanPolicy::kRefuse, workspace_, planned_.rows()).ok(), "plan");
   check();
@@ -49,14 +49,14 @@ void DecodeStep::attend_next() {
 Contestant DecodeStep::whole() {
   return {"ours", [this] { plan_next(), attend_next(); }, [this] {
             turn_ = (turn_ + 1) % layer_.queries();
-            bench_.chill();
+            bench_.chill(threads_);
           }};
 }
 
 Contestant DecodeStep::plan_only() {
   return {"ours", [this] { plan_next(); }, [this] {
             turn_ = (turn_ + 1) % layer_.queries();
-            bench_.chill();
+            bench_.chill(threads_);
           }};
 }
 
@@ -71,7 +71,7 @@ Contestant DecodeStep::attend_only(bool is_cold) {
     c.prepare = [this, take] {
       turn_ = (turn_ + 1) % layer_.queries();
       take();
-      bench_.chill();
+      bench_.chill(threads_);
     };
   }
   return c;
@@ -89,7 +89,8 @@ double DecodeStep::score_fmas() const {
 
 double DecodeStep::attend_bytes() const {
   const Geometry& g = layer_.geometry();
-  return static_cast<double>(planned_.counts[0] * g.kv_heads() * (g.head_dim() + g.value_dim()) * dtype_bytes(g.kv_dtype()));
+  const std::int64_t dims = g.values_alias_keys() ? g.head_dim() : g.head_dim() + g.value_dim();
+  return static_cast<double>(planned_.counts[0] * g.kv_heads() * dims * dtype_bytes(g.kv_dtype()));
 }
 
 double DecodeStep::attend_fmas() const {
@@ -103,7 +104,7 @@ namespace {
 class DenseStep {
  public:
   DenseStep(Bench& bench, Layer& layer, int threads)
-      : bench_(bench), layer_(layer), workspace_(make_workspace(bench, layer, threads, bench.kernels())), answer_(layer.geometry(), 1, layer.tokens()) {
+      : bench_(bench), layer_(layer), threads_(threads), workspace_(make_workspace(bench, layer, threads, bench.kernels())), answer_(layer.geometry(), 1, layer.tokens()) {
     std::iota(answer_.positions.begin(), answer_.positions.end(), 0);
     answer_.counts[0] = static_cast<std::int32_t>(layer.tokens());
   }
@@ -111,12 +112,13 @@ class DenseStep {
     return {"dense over all keys, same kernels", [this] {
               require(attend(layer_.view(), layer_.attend_queries(0, 1), answer_.rows(), workspace_, answer_.output(), {}).ok(), "attend densely");
               consume(answer_.values.data());
-            }, [this] { bench_.chill(); }};
+            }, [this] { bench_.chill(threads_); }};
   }
 
  private:
   Bench& bench_;
   Layer& layer_;
+  const int threads_;
   Workspace workspace_;
   Answer answer_;
 };

@@ -53,7 +53,7 @@ class Scoring {
 
   Contestant ours(Bench* chilled_by) {
     Contestant c{"ours", [this] { run(); }, {}};
-    if (chilled_by != nullptr) c.prepare = [chilled_by] { chilled_by->chill(); };
+    if (chilled_by != nullptr) c.prepare = [chilled_by] { chilled_by->chill(1); };
     return c;
   }
 
@@ -68,7 +68,7 @@ class Scoring {
                    sgemm(true, queries_ * geometry_.index_heads(), kGroups, dim, query_f32_.data(), keys_f32_.data(), product_.data());
                    consume(product_.data());
                  }, {}};
-    if (chilled_by != nullptr) c.prepare = [chilled_by] { chilled_by->chill(); };
+    if (chilled_by != nullptr) c.prepare = [chilled_by] { chilled_by->chill(1); };
     return c;
   }
 

@@ -29,6 +29,7 @@ class DecodeStep {
 
   Bench& bench_;
   Layer& layer_;
+  const int threads_;
   Workspace workspace_;
   Answer answer_;                 // of the query at turn
   Answer planned_;                // every query's row

@@ -67,6 +67,23 @@ Geometry real_geometry(DType dtype, std::int64_t budget_tokens) {
   return *Geometry::admit(options);
 }
 
+Geometry latent_geometry(DType dtype) {
+  GeometryOptions options;
+  options.kv_dtype = dtype;
+  options.index_dtype = dtype;
+  options.group_tokens = 1;
+  options.query_heads = 128;
+  options.kv_heads = 1;
+  options.head_dim = 576;
+  options.value_dim = 512;
+  options.values_alias_keys = true;
+  options.index_heads = 64;
+  options.index_rotary_dim = 0;
+  options.pooling = Pooling::kNone;
+  options.scale_at = ScaleAt::kNowhere;
+  return *Geometry::admit(options);
+}
+
 namespace {
 
 constexpr std::int64_t kChunk = 8192;
@@ -104,13 +121,13 @@ Layer::Layer(const Geometry& geometry, std::int64_t tokens, std::int64_t queries
   for (std::int64_t first = 0; first < tokens; first += kChunk) {
     const std::int64_t count = std::min(kChunk, tokens - first);
     const auto keys = uniform_elements(random, count * g.kv_heads() * g.head_dim(), g.kv_dtype());
-    const auto values = uniform_elements(random, count * g.kv_heads() * g.value_dim(), g.kv_dtype());
+    const auto values = uniform_elements(random, g.values_alias_keys() ? 0 : count * g.kv_heads() * g.value_dim(), g.kv_dtype());
     const auto index_keys = uniform_elements(random, count * g.index_dim(), g.index_dtype());
     auto step = cache_->begin();
     require(step.ok(), "begin a step");
     const TokenBatch batch{.first_position = first,
                            .keys = dense_view(keys.data(), g.kv_dtype(), {count, g.kv_heads(), g.head_dim()}),
-                           .values = dense_view(values.data(), g.kv_dtype(), {count, g.kv_heads(), g.value_dim()}),
+                           .values = g.values_alias_keys() ? ConstTensor{} : dense_view(values.data(), g.kv_dtype(), {count, g.kv_heads(), g.value_dim()}),
                            .index_keys = dense_view(index_keys.data(), g.index_dtype(), {count, g.index_dim()})};
     require(step->append(*sequence, 0, batch).ok() && step->commit().ok(), "append tokens");
   }
@@ -118,6 +135,7 @@ Layer::Layer(const Geometry& geometry, std::int64_t tokens, std::int64_t queries
   view_ = snapshot_[0].layer(0);
   index_queries_ = drifting(random, queries, g.index_heads() * g.index_dim(), correlation, g.index_dtype());
   attend_queries_ = uniform_elements(random, queries * g.query_heads() * g.head_dim(), g.kv_dtype());
+  if (g.scale_at() == ScaleAt::kNowhere) head_weights_ = normal_scores(random, queries * g.index_heads());
   for (std::int64_t q = 0; q < queries; ++q) positions_.push_back(tokens - queries + q);
 }
 
@@ -126,7 +144,9 @@ void Layer::stand_at(std::int64_t position) { std::fill(positions_.begin(), posi
 IndexQueries Layer::index_queries(std::int64_t first, std::int64_t count) const {
   const Geometry& g = geometry_;
   const std::int64_t row_bytes = g.index_heads() * g.index_dim() * dtype_bytes(g.index_dtype());
-  return {dense_view(index_queries_.data() + first * row_bytes, g.index_dtype(), {count, g.index_heads(), g.index_dim()}), {},
+  ConstTensor weights;
+  if (!head_weights_.empty()) weights = dense_view(static_cast<const void*>(head_weights_.data() + first * g.index_heads()), DType::kF32, {count, g.index_heads()});
+  return {dense_view(index_queries_.data() + first * row_bytes, g.index_dtype(), {count, g.index_heads(), g.index_dim()}), weights,
           std::span(positions_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count))};
 }
 

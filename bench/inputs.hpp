@@ -38,6 +38,10 @@ std::vector<std::byte> uniform_elements(Random& random, std::int64_t count, DTyp
 // QSA's real geometry: 24 x 2 heads of 256, index 4 x 128.
 Geometry real_geometry(DType dtype, std::int64_t budget_tokens = 2048);
 
+// A latent layer: 128 query heads over one kv head of 576 dims whose first 512 are the value, index of 64 x 128 with signed
+// head weights, groups of one token.
+Geometry latent_geometry(DType dtype);
+
 // One layer filled with random tokens, and queries at its end.
 class Layer {
  public:
@@ -62,6 +66,7 @@ class Layer {
   std::int64_t queries_;
   std::vector<std::byte> index_queries_;
   std::vector<std::byte> attend_queries_;
+  std::vector<float> head_weights_;  // signed; where they carry the score's scale, else none
   std::vector<std::int64_t> positions_;
 };
 

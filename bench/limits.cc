@@ -1,6 +1,9 @@
 #include "bench/limits.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
@@ -13,6 +16,8 @@
 HWY_BEFORE_NAMESPACE();
 namespace seriatim::bench::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
+
+constexpr std::int64_t kRunBytes = 2048;  // of a group's keys in one kv head
 
 // 16 chains hide the latency of two units.
 float fma_stretch(std::int64_t steps, float x) {
@@ -56,6 +61,22 @@ std::uint64_t read_bytes(const std::byte* bytes, std::int64_t count) {
   return hn::GetLane(hn::Or(hn::Or(a, b), hn::Or(e, f)));
 }
 
+// Four runs side by side, their first lines asked for four rounds ahead: the fastest order of those that were tried.
+std::uint64_t read_runs(const std::byte* const* runs, std::int64_t count) {
+  constexpr std::int64_t kAhead = 16;
+  const hn::ScalableTag<std::uint64_t> d;
+  const auto vector_bytes = static_cast<std::int64_t>(8 * hn::Lanes(d));
+  auto a = hn::Zero(d), b = a, e = a, f = a;
+  for (std::int64_t i = 0; i + 4 <= count; i += 4) {
+    for (std::int64_t j = i + kAhead; j < std::min(i + kAhead + 4, count); ++j) hwy::Prefetch(runs[j]);
+    for (std::int64_t j = 0; j < kRunBytes; j += vector_bytes) {
+      const auto at = [&](std::int64_t stream) { return hn::LoadU(d, reinterpret_cast<const std::uint64_t*>(runs[i + stream] + j)); };
+      a = hn::Or(a, at(0)), b = hn::Or(b, at(1)), e = hn::Or(e, at(2)), f = hn::Or(f, at(3));
+    }
+  }
+  return hn::GetLane(hn::Or(hn::Or(a, b), hn::Or(e, f)));
+}
+
 float largest(const float* values, std::int64_t count) {
   const hn::ScalableTag<float> d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -82,9 +103,11 @@ namespace {
 HWY_EXPORT(fma_stretch);
 HWY_EXPORT(fma_lanes);
 HWY_EXPORT(read_bytes);
+HWY_EXPORT(read_runs);
 HWY_EXPORT(largest);
 
-constexpr std::int64_t kSteps = 20000;
+constexpr std::int64_t kSteps = 200000;             // some 400 us, against the tens that waking a worker takes
+constexpr std::int64_t kWorkerBytes = 32 << 20;  // that a worker reads at least, for the same reason
 
 template <typename Function>
 class Each final : public Task {
@@ -128,17 +151,62 @@ double FmaPeak::fmas() const {
 }
 
 ReadPass::ReadPass(Kernels kernels, Executor& executor, std::int64_t bytes)
-    : kernels_(kernels), executor_(executor), memory_(static_cast<std::size_t>(bytes), std::byte{1}) {}
+    : kernels_(kernels), executor_(executor), passes_(std::max<std::int64_t>(1, kWorkerBytes * executor.concurrency() / bytes)), memory_(static_cast<std::size_t>(bytes), std::byte{1}) {}
+
+double ReadPass::bytes() const { return static_cast<double>(passes_) * static_cast<double>(memory_.size()); }
 
 Contestant ReadPass::contestant() const {
   auto run = [this] {
     const std::int64_t share = static_cast<std::int64_t>(memory_.size()) / executor_.concurrency();
     on_every_worker(executor_, [this, share](std::int64_t unit) {
-      const std::uint64_t result = SERIATIM_DISPATCH(read_bytes, target_of(kernels_))(memory_.data() + unit * share, share);
-      consume(&result);
+      for (std::int64_t pass = 0; pass < passes_; ++pass) {
+        const std::uint64_t result = SERIATIM_DISPATCH(read_bytes, target_of(kernels_))(memory_.data() + unit * share, share);
+        consume(&result);
+      }
     });
   };
   return {"read", run, {}};
+}
+
+namespace {
+
+constexpr std::int64_t kRunBytes = 2048;
+constexpr std::int64_t kScatteredBytes = std::int64_t{256} << 20;
+constexpr std::int64_t kRunsApart = 4;  // one run in so many is read
+
+std::byte* huge_pages(std::int64_t bytes) {
+  constexpr std::size_t kHugePage = std::size_t{2} << 20;
+  void* memory = std::aligned_alloc(kHugePage, static_cast<std::size_t>(bytes));
+#ifdef MADV_HUGEPAGE
+  if (memory != nullptr) madvise(memory, static_cast<std::size_t>(bytes), MADV_HUGEPAGE);
+#endif
+  return static_cast<std::byte*>(memory);
+}
+
+}  // namespace
+
+ScatteredPass::ScatteredPass(Kernels kernels, Executor& executor)
+    : kernels_(kernels), executor_(executor), memory_(huge_pages(kScatteredBytes), std::free) {
+  if (memory_ == nullptr) return;
+  std::memset(memory_.get(), 1, static_cast<std::size_t>(kScatteredBytes));
+  std::uint32_t state = 1;
+  for (std::int64_t run = 0; run < kScatteredBytes / kRunBytes; run += kRunsApart) {
+    state = state * 1664525u + 1013904223u;
+    runs_.push_back(memory_.get() + (run + static_cast<std::int64_t>(state >> 30)) * kRunBytes);
+  }
+}
+
+double ScatteredPass::bytes() const { return static_cast<double>(static_cast<std::int64_t>(runs_.size()) * kRunBytes); }
+
+Contestant ScatteredPass::contestant() const {
+  auto run = [this] {
+    const std::int64_t share = static_cast<std::int64_t>(runs_.size()) / executor_.concurrency();
+    on_every_worker(executor_, [this, share](std::int64_t unit) {
+      const std::uint64_t result = SERIATIM_DISPATCH(read_runs, target_of(kernels_))(runs_.data() + unit * share, share);
+      consume(&result);
+    });
+  };
+  return {"read runs", run, {}};
 }
 
 float max_scan(Kernels kernels, const float* values, std::int64_t count) {
@@ -155,6 +223,8 @@ Limits measure_limits(Kernels kernels, Executor& executor, const Effort& effort)
     return rate(pass.contestant(), pass.bytes(), effort);
   };
   limits.dram_bytes_per_ns = bandwidth(std::int64_t{256} << 20);
+  const ScatteredPass runs(kernels, executor);
+  limits.runs_bytes_per_ns = rate(runs.contestant(), runs.bytes(), effort);
   limits.l3_bytes_per_ns = bandwidth(std::int64_t{4} << 20);
   limits.l2_bytes_per_ns = bandwidth(std::int64_t{256} << 10);
   return limits;

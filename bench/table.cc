@@ -40,7 +40,7 @@ std::string to_json(const Machine& machine, const std::vector<Measure>& measures
   nlohmann::ordered_json object;
   auto& about = object["machine"] = {{"cpu", machine.cpu}, {"kernels", machine.kernels}, {"build", machine.build}, {"date", machine.date}};
   for (const Limits& l : machine.limits) {
-    about["limits"].push_back({{"threads", l.threads}, {"fma_per_ns", l.fma_per_ns}, {"dram_bytes_per_ns", l.dram_bytes_per_ns},
+    about["limits"].push_back({{"threads", l.threads}, {"fma_per_ns", l.fma_per_ns}, {"dram_bytes_per_ns", l.dram_bytes_per_ns}, {"runs_bytes_per_ns", l.runs_bytes_per_ns},
                                {"l3_bytes_per_ns", l.l3_bytes_per_ns}, {"l2_bytes_per_ns", l.l2_bytes_per_ns}});
   }
   auto& list = object["measures"] = nlohmann::ordered_json::array();

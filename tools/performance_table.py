@@ -22,7 +22,7 @@ def main():
     print(f"{machine['cpu']}, kernels {machine['kernels']}, {machine['build']}, {machine['date']}.\n")
     for limits in machine["limits"]:
         print(f"- {limits['threads']} thread(s): fma peak {2 * limits['fma_per_ns']:.0f} GFLOP/s; reads {limits['dram_bytes_per_ns']:.1f} GB/s from"
-              f" DRAM, {limits['l3_bytes_per_ns']:.0f} from 4 MiB, {limits['l2_bytes_per_ns']:.0f} from 256 KiB a thread")
+              f" DRAM ({limits['runs_bytes_per_ns']:.1f} in scattered runs of 2 KiB), {limits['l3_bytes_per_ns']:.0f} from 4 MiB, {limits['l2_bytes_per_ns']:.0f} from 256 KiB a thread")
     print("\n| measure | median | spread | limit | to limit | peers, times slower | target | met |\n|---|---|---|---|---|---|---|---|")
     for m in run["measures"]:
         limit = duration(m["limit_ns"]) if m["limit_ns"] else ""

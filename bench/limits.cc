@@ -106,8 +106,12 @@ HWY_EXPORT(read_bytes);
 HWY_EXPORT(read_runs);
 HWY_EXPORT(largest);
 
-constexpr std::int64_t kSteps = 200000;             // some 400 us, against the tens that waking a worker takes
-constexpr std::int64_t kWorkerBytes = 32 << 20;  // that a worker reads at least, for the same reason
+// What a worker does in one run. Waking one takes tens of microseconds, on a shared machine at times hundreds; until then the
+// others do its part, and so there is ten times as much to do where there are others.
+constexpr std::int64_t kSteps = 100000;
+constexpr std::int64_t kWorkerBytes = std::int64_t{32} << 20;
+
+std::int64_t longer(const Executor& executor) { return executor.concurrency() == 1 ? 1 : 10; }
 
 template <typename Function>
 class Each final : public Task {
@@ -138,8 +142,8 @@ double rate(const Contestant& contestant, double amount, const Effort& effort) {
 
 Contestant FmaPeak::contestant() const {
   auto run = [target = target_of(kernels_), &executor = executor_] {
-    on_every_worker(executor, [target](std::int64_t unit) {
-      const float result = SERIATIM_DISPATCH(fma_stretch, target)(kSteps, 0.25f + static_cast<float>(unit));
+    on_every_worker(executor, [target, steps = kSteps * longer(executor)](std::int64_t unit) {
+      const float result = SERIATIM_DISPATCH(fma_stretch, target)(steps, 0.25f + static_cast<float>(unit));
       consume(&result);
     });
   };
@@ -147,11 +151,11 @@ Contestant FmaPeak::contestant() const {
 }
 
 double FmaPeak::fmas() const {
-  return static_cast<double>(kSteps * SERIATIM_DISPATCH(fma_lanes, target_of(kernels_))() * executor_.concurrency());
+  return static_cast<double>(kSteps * longer(executor_) * SERIATIM_DISPATCH(fma_lanes, target_of(kernels_))() * executor_.concurrency());
 }
 
 ReadPass::ReadPass(Kernels kernels, Executor& executor, std::int64_t bytes)
-    : kernels_(kernels), executor_(executor), passes_(std::max<std::int64_t>(1, kWorkerBytes * executor.concurrency() / bytes)), memory_(static_cast<std::size_t>(bytes), std::byte{1}) {}
+    : kernels_(kernels), executor_(executor), passes_(std::max<std::int64_t>(1, kWorkerBytes * longer(executor) * executor.concurrency() / bytes)), memory_(static_cast<std::size_t>(bytes), std::byte{1}) {}
 
 double ReadPass::bytes() const { return static_cast<double>(passes_) * static_cast<double>(memory_.size()); }
 

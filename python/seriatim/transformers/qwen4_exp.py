@@ -1,5 +1,6 @@
 """Hooks of the qwen4_exp family (Qwen4ExpTextAttention and its QSA indexer)."""
 
+import copy
 import sys
 import threading
 import types
@@ -27,7 +28,7 @@ class LayerHook:
         self._waiting = threading.local()
 
     def __deepcopy__(self, memo):
-        return type(self)(memo.get(id(self.rotary), self.rotary), self.threads, self.kernels)
+        return type(self)(copy.deepcopy(self.rotary, memo), self.threads, self.kernels)
 
     def native(self, attention, dtype):
         """The native layer for the weights as they are now."""

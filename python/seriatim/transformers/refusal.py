@@ -34,15 +34,15 @@ def check_forward(text_model, named):
     for name in PACKING_ARGUMENTS:
         if named.get(name) is not None:
             raise Unsupported(f"{name}: packed sequences are not supported; pass one sequence per row of the batch")
-    mask = named.get("attention_mask")
-    if mask is not None and not (isinstance(mask, torch.Tensor) and mask.ndim == 2):
-        what = f"a tensor of {mask.ndim} axes" if isinstance(mask, torch.Tensor) else f"a {type(mask).__name__}"
-        raise Unsupported(f"attention_mask is {what}: only a padding mask [batch, tokens] is supported")
     cache = named.get("cache")
     if cache is not None:
         check_cache(cache, config)
     else:
         _check_not_packed(config, named)
+    mask = named.get("attention_mask")
+    if mask is not None and not (isinstance(mask, torch.Tensor) and mask.ndim == 2):
+        what = f"a tensor of {mask.ndim} axes" if isinstance(mask, torch.Tensor) else f"a {type(mask).__name__}"
+        raise Unsupported(f"attention_mask is {what}: only a padding mask [batch, tokens] is supported")
 
 
 def _check_mode(text_model, named):

@@ -10,6 +10,7 @@ import torch
 import seriatim
 from index_keys import GROUP_TOKENS, HEAD_DIM, INDEX_DIM, KV_HEADS, QUERY_HEADS
 
+CAPACITY_TOKENS = 16384
 QUERIES_AT_ONCE = 512  # bounds the memory of rows
 
 
@@ -29,7 +30,8 @@ class Selective:
             index_rotary_dim=0,
         )
         self.layers = layers
-        self.cache = seriatim.Cache(self.geometry, layers=layers)
+        # A page is taken when it is needed, so room for more than any text here costs nothing.
+        self.cache = seriatim.Cache(self.geometry, layers=layers, capacity_tokens=CAPACITY_TOKENS * sequences)
         self.sequences = [self.cache.add() for _ in range(sequences)]
         self.step = None
 
@@ -128,7 +130,7 @@ class RankOrder(Selective):
             group_tokens=1, budget_tokens=capacity, query_heads=QUERY_HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM,
             index_heads=1, index_dim=1, index_rotary_dim=0, pooling="none",
         )  # fmt: skip
-        self.reordered_cache = seriatim.Cache(plain, layers=[False])
+        self.reordered_cache = seriatim.Cache(plain, layers=[False], capacity_tokens=2 * self.queries_at_once * capacity)
         self.reordered = self.reordered_cache.add()
 
     def ranked(self, held, index_query, position):

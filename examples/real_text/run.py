@@ -1,6 +1,6 @@
 """Everything examples/real_text measures, by one command; examples/real_text/run calls it.
 
-    run.py [PART...] [--quick] [--threads N] [--work DIR] [--out DIR]
+    run.py [PART...] [--quick] [--context N] [--threads N] [--work DIR] [--out DIR]
 
 PART is any of quality, stability, bits, speed, probe, plot, and all of them when none is given. Each result is kept in the
 work folder when it is there; a run that was stopped goes on where it was. `--only NAME` measures one entry of `speed`, for a
@@ -29,8 +29,8 @@ PARTS = ("quality", "stability", "bits", "speed", "probe", "plot")
 class Sizes:
     """Full: the model's whole context. Quick: the same path in a minute or two, on numbers that mean little."""
 
-    def __init__(self, quick):
-        self.context = 1024 if quick else smol.CONTEXT
+    def __init__(self, quick, context):
+        self.context = context or (1024 if quick else smol.CONTEXT)
         self.prompt = 512 if quick else 1024
         self.steps = 24 if quick else 200
         self.stability_budget = 64 if quick else 256
@@ -66,6 +66,7 @@ def main():
     options.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)}; default: all")
     options.add_argument("--quick", action="store_true", help="short texts: shows that everything runs")
     options.add_argument("--only", metavar="NAME", help="one entry of speed: eager, sdpa or Selective-BUDGET")
+    options.add_argument("--context", type=int, help=f"tokens of text for quality, speed and probe; default: {smol.CONTEXT}")
     options.add_argument("--threads", type=int, default=os.cpu_count(), help="for all but what varies them; default: every core")
     options.add_argument("--work", type=Path, default=ROOT / "build" / "real_text", help="where results are kept")
     options.add_argument("--out", type=Path, help="where the table and the plot go; default: the work folder")
@@ -76,7 +77,7 @@ def main():
         raise SystemExit(f"run: no part is named {sorted(unknown)[0]}; there are {', '.join(PARTS)}")
     work = options.work / ("quick" if options.quick else "full")
     lab = laboratory.Laboratory(options.work / "text", work, options.threads)
-    found = measure(lab, Sizes(options.quick), set(parts), options.only)
+    found = measure(lab, Sizes(options.quick, options.context), set(parts), options.only)
     out = options.out or work
     if "plot" in parts:
         import draw

@@ -1,6 +1,10 @@
 // The whole path on the device against the host's, bit for bit.
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
+#include <thread>
+
 #include "device/device_testing.hpp"
 
 namespace seriatim::testing {
@@ -9,6 +13,7 @@ namespace {
 constexpr std::array kDTypes{DType::kF32, DType::kBf16, DType::kF16};
 
 TEST(DevicePath, EveryQueryHasTheHostsRowOutputAndLse) {
+  SERIATIM_SKIP_WITHOUT_DEVICE();
   const auto device = open_device();
   ASSERT_NE(device, nullptr);
   for (const DType dtype : kDTypes) {
@@ -19,6 +24,100 @@ TEST(DevicePath, EveryQueryHasTheHostsRowOutputAndLse) {
       EXPECT_TRUE(same_answers(device_answers(story, device), host)) << dtype_name(dtype) << ", groups of " << r;
     }
   }
+}
+
+TEST(DevicePath, WorkGroupsAndALoadedMachineChangeNothing) {
+  SERIATIM_SKIP_WITHOUT_DEVICE();
+  const Story story(small_path(4, DType::kBf16), 300, 91);
+  const Answers host = one_call(story);
+  std::atomic<bool> ended = false;
+  std::jthread load([&] { while (!ended.load()) std::atomic_thread_fence(std::memory_order_seq_cst); });
+  std::int64_t runs = 0;
+  for (const std::int64_t work_group : {1, 7, 64, 256}) {
+    const auto device = open_device(work_group);
+    ASSERT_NE(device, nullptr);
+    DeviceStory held(story, device);
+    held.append(story.tokens());
+    for (int repetition = 0; repetition < 25; ++repetition, ++runs) {
+      Answers answers(story.geometry, story.tokens());
+      for (std::int64_t first = 0; first < story.tokens(); first += 60) ASSERT_TRUE(held.ask(every_token(first, 60), answers, first).ok());
+      ASSERT_TRUE(same_answers(answers, host)) << "work-groups of " << work_group;
+    }
+  }
+  ended = true;
+  EXPECT_EQ(runs, 100);
+}
+
+// Two heads' dots of one group leave f32 on either side, and their sum is NaN.
+TEST(DevicePath, NanScoresAreRefusedByQueryAndGroupOrExcluded) {
+  SERIATIM_SKIP_WITHOUT_DEVICE();
+  GeometryOptions options = small_path(1);
+  options.pooling = Pooling::kNone;
+  options.relu = false;
+  Story story(options, 40, 5);
+  const std::int64_t dim = story.geometry.index_dim();
+  for (std::int64_t i = 0; i < dim; ++i) story.index_keys.set(9 * dim + i, 3e38f);
+  for (std::int64_t i = 0; i < story.index_queries.elements(); ++i) story.index_queries.set(i, i / dim % story.geometry.index_heads() == 1 ? -3.0f : 3.0f);
+  DeviceStory held(story, open_device());
+  held.append(story.tokens());
+  Answers refused(story.geometry, 2);
+  const std::vector<std::int64_t> tokens{6, 30};
+  EXPECT_TRUE(fails_with(held.ask(tokens, refused), Code::kNotANumber, "scores", 1, 9));
+  EXPECT_TRUE(refused.rows_untouched());
+  EXPECT_TRUE(refused.outputs_untouched());
+
+  Answers got(story.geometry, 2);
+  ASSERT_TRUE(held.ask(tokens, got, 0, NanPolicy::kExclude).ok());
+  Answers due(story.geometry, 2);
+  Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+  const Asked asked(story, tokens);
+  const Snapshot snapshot = held.snapshot();
+  ASSERT_TRUE(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kExclude, workspace, due.rows_from(0)).ok());
+  ASSERT_TRUE(attend(snapshot.layer(0), asked.for_attend(), due.rows_from(0), workspace, due.output.writable(), due.lse.writable()).ok());
+  EXPECT_TRUE(same_answers(got, due));
+}
+
+TEST(DevicePath, OverflowIsReportedWithTheFirstHeadAndAllOthersAreRight) {
+  SERIATIM_SKIP_WITHOUT_DEVICE();
+  Story story(small_path(), 60, 17);
+  const std::int64_t head_floats = story.geometry.head_dim();
+  const std::int64_t query_floats = story.geometry.query_heads() * head_floats;
+  for (std::int64_t i = 0; i < head_floats; ++i) story.queries.set(41 * query_floats + 2 * head_floats + i, 3.3e38f);
+  const std::vector<std::int64_t> tokens{40, 41};
+  DeviceStory held(story, open_device());
+  held.append(story.tokens());
+  Answers got(story.geometry, 2);
+  EXPECT_TRUE(fails_with(held.ask(tokens, got), Code::kOverflow, "output", 1, 2));
+  Answers due(story.geometry, 2);
+  Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+  const Snapshot snapshot = held.snapshot();
+  EXPECT_TRUE(fails_with(ask(snapshot.layer(0), story, tokens, workspace, due), Code::kOverflow, "output", 1, 2));
+  EXPECT_TRUE(same_answers(got, due));
+}
+
+TEST(DevicePath, RowsThatOthersMadeAreAttended) {
+  SERIATIM_SKIP_WITHOUT_DEVICE();
+  const Story story(small_path(), 60, 18);
+  DeviceStory held(story, open_device());
+  held.append(story.tokens());
+  const std::vector<std::int64_t> tokens{50};
+  const Asked asked(story, tokens);
+  std::vector<std::int32_t> row{0, 3, 4, 17, 49};
+  std::int32_t count = 5;
+  const Rows rows{row.data(), 5, &count};
+  Answers got(story.geometry, 1);
+  ASSERT_TRUE(held.workspace().attend(held.sequence(), 0, asked.for_attend(), rows, got.output.writable(), got.lse.writable()).ok());
+  EXPECT_TRUE(got.outputs_untouched());
+  ASSERT_TRUE(held.workspace().wait().ok());
+  Answers due(story.geometry, 1);
+  Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+  const Snapshot snapshot = held.snapshot();
+  ASSERT_TRUE(attend(snapshot.layer(0), asked.for_attend(), rows, workspace, due.output.writable(), due.lse.writable()).ok());
+  EXPECT_TRUE(same_bits(got.output.bytes(), due.output.bytes()));
+  EXPECT_TRUE(same_bits(got.lse.bytes(), due.lse.bytes()));
+  std::swap(row[1], row[2]);
+  EXPECT_TRUE(fails_with(held.workspace().attend(held.sequence(), 0, asked.for_attend(), rows, got.output.writable(), got.lse.writable()),
+                         Code::kNotChronological, "row", 0, 2));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -14,6 +15,14 @@
 #include "support/path.hpp"
 
 namespace seriatim::testing {
+
+// A machine without a device skips these tests; where SERIATIM_NEED_DEVICE is set, as in CI, it fails them.
+inline bool no_device() {
+  const auto found = list_devices();
+  return (!found.ok() || found->empty()) && std::getenv("SERIATIM_NEED_DEVICE") == nullptr;
+}
+#define SERIATIM_SKIP_WITHOUT_DEVICE() \
+  if (no_device()) GTEST_SKIP() << "no OpenCL device on this machine"
 
 inline std::shared_ptr<Device> open_device(std::int64_t work_group = 0) {
   auto opened = Device::open("opencl", {.work_group = work_group});

@@ -1,0 +1,115 @@
+// What the device holds after any operation of the cache gives the host's answers, and only what is new crosses.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <string>
+
+#include "device/device_testing.hpp"
+
+namespace seriatim::testing {
+namespace {
+
+// Queries of the last tokens of a followed state, on the device and on the host.
+::testing::AssertionResult answers_agree(DeviceStory& held, const Story& story, std::int64_t first, std::int64_t count) {
+  const auto tokens = every_token(first, count);
+  Answers got(story.geometry, count);
+  if (Status s = held.ask(tokens, got); !s.ok()) return ::testing::AssertionFailure() << s.message();
+  Answers due(story.geometry, count);
+  Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+  const Snapshot snapshot = held.snapshot();
+  if (Status s = ask(snapshot.layer(0), story, tokens, workspace, due); !s.ok()) return ::testing::AssertionFailure() << s.message();
+  return same_answers(got, due);
+}
+
+TEST(DeviceCache, DecodeSendsTheNewTokensAlone) {
+  SERIATIM_SKIP_WITHOUT_DEVICE();
+  const Story story(small_path(), 400, 21);
+  DeviceStory held(story, open_device());
+  held.append(300);
+  const std::int64_t all = held.sequence().take_sent_bytes();
+  const Geometry& g = story.geometry;
+  const std::int64_t token_bytes = (g.kv_heads() * (g.head_dim() + g.value_dim()) + g.index_dim()) * 4;
+  EXPECT_GE(all, 300 * token_bytes);
+  for (std::int64_t t = 300; t < 400; ++t) {
+    held.append(1);
+    EXPECT_LE(held.sequence().take_sent_bytes(), token_bytes + 32) << t;  // and now and then a page's place
+    ASSERT_TRUE(answers_agree(held, story, t, 1)) << t;
+  }
+}
+
+TEST(DeviceCache, StagedTokensAreSeenBeforeTheCommitAndForgottenByARollback) {
+  SERIATIM_SKIP_WITHOUT_DEVICE();
+  const Story story(small_path(3), 120, 22);
+  const Answers host = one_call(story);
+  DeviceStory held(story, open_device());
+  held.append(50);
+  for (const bool committed : {false, true}) {
+    auto transaction = DeviceStory::must(held.cache().begin());
+    ASSERT_TRUE(transaction.append(held.id(), 0, story.batch(50, 40)).ok());
+    ASSERT_TRUE(held.sequence().stage(0, *transaction.layer(held.id(), 0)).ok());
+    Answers got(story.geometry, 40);
+    ASSERT_TRUE(held.ask(every_token(50, 40), got).ok());
+    for (std::int64_t i = 0; i < 40; ++i) ASSERT_TRUE(same_bits(got.of(i), host.of(50 + i))) << i;
+    if (committed) {
+      ASSERT_TRUE(transaction.commit().ok());
+    } else {
+      transaction.rollback();
+    }
+    held.follow();
+    ASSERT_TRUE(answers_agree(held, story, 40, 10));
+  }
+  ASSERT_TRUE(answers_agree(held, story, 80, 10));
+}
+
+TEST(DeviceCache, TruncateForkEvictCopyAndRestoreAreFollowed) {
+  SERIATIM_SKIP_WITHOUT_DEVICE();
+  for (const std::int64_t r : {1, 3, 4}) {
+    const Story story(small_path(r, DType::kBf16), 700, 23);
+    DeviceStory held(story, open_device(), 64, DeviceStory::kBytes, 16 * r);
+    held.append(500);
+    ASSERT_TRUE(held.cache().truncate(held.id(), 333).ok());
+    held.set_held(333);
+    held.append(67);
+    ASSERT_TRUE(answers_agree(held, story, 350, 50)) << r;
+
+    // A fork takes another way; the first goes on undisturbed.
+    const SequenceId fork = *held.cache().fork(held.id());
+    auto other = DeviceStory::must(DeviceSequence::create(held.memory(), story.geometry, held.parameters(), 4096));
+    other.share(held.sequence());
+    other.take_sent_bytes();
+    ASSERT_TRUE(other.follow(*held.cache().snapshot(fork)).ok());
+    EXPECT_LT(other.take_sent_bytes(), 2000) << "a fork sends page tables alone";
+    ASSERT_TRUE(held.cache().truncate(fork, 390).ok());
+    auto transaction = DeviceStory::must(held.cache().begin());
+    ASSERT_TRUE(transaction.append(fork, 0, story.batch(390, 60)).ok());
+    ASSERT_TRUE(transaction.commit().ok());
+    ASSERT_TRUE(other.follow(*held.cache().snapshot(fork)).ok());
+    held.append(40);
+    ASSERT_TRUE(answers_agree(held, story, 400, 40)) << r;
+
+    for (const std::int64_t evicted : {2 * r, std::int64_t{1}, 16 * r + 5}) {  // whole groups, and not
+      ASSERT_TRUE(held.cache().evict_prefix(held.id(), evicted).ok());
+      held.follow();
+      ASSERT_TRUE(answers_agree(held, story, 400, 40)) << r << ", " << evicted << " evicted";
+    }
+    held.append(30);
+    ASSERT_TRUE(answers_agree(held, story, 440, 30)) << r;
+
+    const std::string path = ::testing::TempDir() + "device_cache.safetensors";
+    const SequenceId saved[] = {held.id()};
+    ASSERT_TRUE(held.cache().save(path, saved).ok());
+    const auto restored = held.cache().restore(path);
+    ASSERT_TRUE(restored.ok()) << restored.status().message();
+    const Snapshot copy = *held.cache().snapshot(restored->front().id);
+    ASSERT_TRUE(held.sequence().follow(copy).ok());
+    ASSERT_TRUE(answers_agree(held, story, 440, 30)) << r << ", restored";
+    const auto mapped = held.cache().restore(path, RestoreMode::kMap);
+    ASSERT_TRUE(mapped.ok()) << mapped.status().message();
+    EXPECT_TRUE(fails_with(held.sequence().follow(*held.cache().snapshot(mapped->front().id)), Code::kInvalidArgument, "layer"));
+    ASSERT_TRUE(answers_agree(held, story, 440, 30)) << r << ", after a refusal";
+    std::remove(path.c_str());
+  }
+}
+
+}  // namespace
+}  // namespace seriatim::testing

@@ -199,7 +199,11 @@
       set('left out', p => !holds(p.group) && !tied(p.y), css('--soft'), 'crossRot', 3),
       set('at the cut, in the row', p => holds(p.group) && tied(p.y), css('--mark'), 'circle', 4),
       set('at the cut, left out', p => !holds(p.group) && tied(p.y), css('--mark'), 'crossRot', 5),
-      {label: `the cut, ${shown(cut)}`, data: [{x: 1, y: cut}, {x: points.length, y: cut}], borderColor: css('--near'), borderDash: [6, 4], borderWidth: 1, radius: 0, showLine: true}];
+      {label: `the cut, ${shown(cut)}`, data: [{x: 1, y: cut}, {x: points.length, y: cut}], borderColor: css('--near'), borderDash: [6, 4], borderWidth: 1, radius: 0, showLine: true, pointStyle: 'line'}];
+    for (const side of report.margin > 0 && Number.isFinite(cut) && cut !== 0 ? [1, -1] : []) {
+      const y = cut + side * report.margin * Math.abs(cut);
+      datasets.push({label: `the margin, ${shown(y)}`, data: [{x: 1, y}, {x: points.length, y}], borderColor: css('--near'), borderDash: [1, 3], borderWidth: 1, radius: 0, showLine: true, pointStyle: 'line'});
+    }
     const ties = points.filter(p => tied(p.y)).length;
     at('score-chart').setAttribute('aria-label', `Scores of row ${row} by rank: ${kept} groups fit the budget, the cut is ${shown(cut)}, ${ties} groups score exactly that, ` +
       `${points.filter(p => near(p.y)).length} lie within the margin ${report.margin}.`);
@@ -215,7 +219,7 @@
     const options = {animation: false, maintainAspectRatio: false, parsing: false, normalized: true,
       interaction: {mode: 'nearest', intersect: false},
       scales: {x: {type: 'linear', title: {display: true, text: x}}, y: {title: {display: true, text: y}}},
-      plugins: {tooltip: {callbacks: {label}}}};
+      plugins: {legend: {labels: {usePointStyle: true}}, tooltip: {callbacks: {label}}}};
     return new Chart(at(id), {type: 'scatter', data: {datasets}, options});
   }
   function overview() {

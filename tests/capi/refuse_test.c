@@ -366,6 +366,7 @@ static void files_that_are_refused(const setup* s, const char* path) {
   int64_t count = -1;
   FILE* file;
   seriatim_cache_file_info_init(&info);
+  remove(path);  // what a run that was ended may have left
   CHECK_FAILS(seriatim_cache_restore(s->cache, path, 3, pairs, 1, &count, &error), SERIATIM_INVALID_ARGUMENT, "mode");
   CHECK(seriatim_cache_restore(s->cache, path, SERIATIM_RESTORE_COPY, pairs, 1, &count, &error) == SERIATIM_IO);
   CHECK(error.code == SERIATIM_IO);

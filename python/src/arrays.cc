@@ -54,7 +54,7 @@ bool is_numpy_bf16(nb::handle object) {
   if (is_numpy(object)) {
     if (writable && !nb::cast<bool>(object.attr("flags").attr("writeable"))) refuse(argument, "an array that is read-only");
     refuse(argument, "an array that cannot be shared: its dtype is " +
-                         nb::cast<std::string>(nb::str(object.attr("dtype"))) +
+                         nb::cast<std::string>(nb::str(nb::handle(nb::object(object.attr("dtype"))))) +
                          ", or its byte order is foreign, or its strides are no multiple of an element");
   }
   refuse(argument, "not an array that can be shared (" + kind_name(object) + "); pass a NumPy array or a torch CPU tensor");

@@ -55,7 +55,8 @@ class Selective:
         held = self.step.layer(sequence, layer)
         index_queries = self.index_keys.queries(queries)
         output = queries.new_empty(queries.shape)
-        for block in torch.arange(len(queries)).split(QUERIES_AT_ONCE):
+        for first_query in range(0, len(queries), QUERIES_AT_ONCE):
+            block = torch.arange(first_query, min(first_query + QUERIES_AT_ONCE, len(queries)))
             output[block] = self.attend(held, queries[block], index_queries[block], first + block)
         return output
 

@@ -61,7 +61,7 @@ TEST(DeviceCache, StagedTokensAreSeenBeforeTheCommitAndForgottenByARollback) {
   ASSERT_TRUE(answers_agree(held, story, 80, 10));
 }
 
-TEST(DeviceCache, TruncateForkEvictCopyAndRestoreAreFollowed) {
+TEST(DeviceCache, TruncateForkEvictAndRestoreAreFollowed) {
   SERIATIM_SKIP_WITHOUT_DEVICE();
   for (const std::int64_t r : {1, 3, 4}) {
     const Story story(small_path(r, DType::kBf16), 700, 23);

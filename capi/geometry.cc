@@ -15,7 +15,9 @@ static_assert(SERIATIM_SCALE_BEFORE_RELU == static_cast<int>(ScaleAt::kBeforeRel
 static_assert(SERIATIM_SCALE_AFTER_RELU == static_cast<int>(ScaleAt::kAfterRelu));
 static_assert(SERIATIM_SCALE_NOWHERE == static_cast<int>(ScaleAt::kNowhere));
 
-void fill_numbers(const GeometryOptions& from, seriatim_geometry_options& to) {
+// What both structs hold under one name and in one type.
+template <class From, class To>
+void copy_sizes(const From& from, To& to) {
   to.group_tokens = from.group_tokens;
   to.budget_tokens = from.budget_tokens;
   to.query_heads = from.query_heads;
@@ -27,6 +29,10 @@ void fill_numbers(const GeometryOptions& from, seriatim_geometry_options& to) {
   to.index_rotary_dim = from.index_rotary_dim;
   to.rope_theta = from.rope_theta;
   to.norm_eps = from.norm_eps;
+}
+
+void fill_numbers(const GeometryOptions& from, seriatim_geometry_options& to) {
+  copy_sizes(from, to);
   to.values_alias_keys = from.values_alias_keys ? 1 : 0;
   to.pooling = static_cast<std::int32_t>(from.pooling);
   to.relu = from.relu ? 1 : 0;
@@ -58,17 +64,7 @@ Status take_options(const seriatim_geometry_options& from, GeometryOptions& to) 
   // Past any admissible number of pairs: refused before it is copied.
   if (from.inv_freq_count > Geometry::kMaxExtent) return invalid("inv_freq", "more entries than there can be pairs");
   if (from.rope_axes_count > Geometry::kMaxExtent) return invalid("rope_axes", "more entries than there can be pairs");
-  to.group_tokens = from.group_tokens;
-  to.budget_tokens = from.budget_tokens;
-  to.query_heads = from.query_heads;
-  to.kv_heads = from.kv_heads;
-  to.head_dim = from.head_dim;
-  to.value_dim = from.value_dim;
-  to.index_heads = from.index_heads;
-  to.index_dim = from.index_dim;
-  to.index_rotary_dim = from.index_rotary_dim;
-  to.rope_theta = from.rope_theta;
-  to.norm_eps = from.norm_eps;
+  copy_sizes(from, to);
   if (from.softmax_scale != 0.0f) to.softmax_scale = from.softmax_scale;
   to.inv_freq.assign(inv_freq.begin(), inv_freq.end());
   to.rope_axes.assign(rope_axes.begin(), rope_axes.end());

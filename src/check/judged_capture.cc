@@ -2,12 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <new>
 #include <optional>
 
-#include "base/half.hpp"
+#include "replay/filled_cache.hpp"
 #include "seriatim/attend.hpp"
 #include "seriatim/check.hpp"
 #include "seriatim/oracle.hpp"
@@ -15,16 +13,6 @@
 
 namespace seriatim {
 namespace {
-
-constexpr std::int64_t kAppendTokens = 4096;  // any size gives the same bits
-
-ConstTensor part_of(const ConstTensor& batch, std::int64_t first, std::int64_t count) {
-  ConstTensor part = batch;
-  if (batch.empty()) return part;
-  part.data = batch.at(first);
-  part.shape[0] = count;
-  return part;
-}
 
 Status misfit(std::string_view argument, std::string_view what, std::int64_t row = -1) {
   return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, what), {row, -1});
@@ -35,29 +23,10 @@ class Judge final : public JudgedCapture {
   explicit Judge(Capture capture) : capture_(std::move(capture)) {}
 
   Status load() {
-    const Geometry& g = capture_.geometry;
-    CacheOptions options;
-    options.layers[0].index_norm_weight = capture_.index_norm_weight;
-    options.capacity_tokens = capture_.tokens() + 2 * kAppendTokens;
-    auto cache = Cache::create(g, std::move(options));
-    if (!cache.ok()) return cache.status();
-    cache_ = *std::move(cache);
-    auto sequence = cache_->add(capture_.anchor);
-    if (!sequence.ok()) return sequence.status();
-    for (std::int64_t first = 0; first < capture_.tokens(); first += kAppendTokens) {
-      const std::int64_t count = std::min(kAppendTokens, capture_.tokens() - first);
-      TokenBatch batch{.first_position = capture_.anchor + first, .keys = part_of(capture_.keys, first, count),
-                       .values = part_of(capture_.values, first, count), .index_keys = part_of(capture_.index_keys, first, count), .coordinates = nullptr};
-      auto step = cache_->begin();
-      if (!step.ok()) return step.status();
-      if (Status s = step->append(*sequence, 0, batch); !s.ok()) return s;
-      if (Status s = step->commit(); !s.ok()) return s;
-    }
-    auto snapshot = cache_->snapshot(*sequence);
-    if (!snapshot.ok()) return snapshot.status();
-    snapshot_.emplace(*std::move(snapshot));
-    layer_ = snapshot_->layer(0);
-    find_largest_value();
+    auto filled = fill_cache(capture_, nullptr, {});
+    if (!filled.ok()) return filled.status();
+    filled_.emplace(*std::move(filled));
+    largest_value_ = seriatim::largest_value(capture_);
     return {};
   }
 
@@ -69,28 +38,13 @@ class Judge final : public JudgedCapture {
   Status scores(std::int64_t query, std::span<float> scores) const {
     const auto at = capture_.query_positions[static_cast<std::size_t>(query)];
     const ConstTensor weights = capture_.index_head_weights.empty() ? ConstTensor{} : row_of(capture_.index_head_weights, query);
-    return score_groups(capture_.geometry, row_of(capture_.index_queries, query), weights, layer_.pooled_up_to(at), scores);
+    return score_groups(capture_.geometry, row_of(capture_.index_queries, query), weights, filled_->layer.pooled_up_to(at), scores);
   }
   std::int64_t visible(std::int64_t query) const { return capture_.query_positions[static_cast<std::size_t>(query)] - capture_.anchor + 1; }
 
  private:
-  void find_largest_value() {
-    const ConstTensor& values = capture_.values.empty() ? capture_.keys : capture_.values;
-    double largest = 0.0;
-    for (std::int64_t t = 0; t < values.shape[0]; ++t) {
-      for (std::int64_t h = 0; h < values.shape[1]; ++h) {
-        for (std::int64_t i = 0; i < capture_.geometry.value_dim(); ++i) {
-          largest = std::max(largest, std::fabs(static_cast<double>(load_element(values.at(t, h, i), values.dtype))));
-        }
-      }
-    }
-    if (largest > 0.0) largest_value_ = largest;
-  }
-
   Capture capture_;
-  std::unique_ptr<Cache> cache_;
-  std::optional<Snapshot> snapshot_;
-  LayerView layer_;
+  std::optional<FilledCache> filled_;
   double largest_value_ = 1.0;
 };
 
@@ -163,9 +117,9 @@ Status Judge::output(std::int64_t query, std::span<const std::int32_t> row, std:
   std::copy(row.begin(), row.end(), padded.begin());
   auto count = static_cast<std::int32_t>(row.size());
   const std::int64_t position = capture_.query_positions[static_cast<std::size_t>(query)];
-  const AttendQueries queries{part_of(capture_.queries, query, 1), {&position, 1}, {}};
+  const AttendQueries queries{rows_of(capture_.queries, query, 1), {&position, 1}, {}};
   const Tensor to = dense_view(static_cast<void*>(ours.data()), DType::kF32, {1, g.query_heads(), g.value_dim()});
-  if (Status s = attend(layer_, queries, {padded.data(), g.row_capacity(), &count}, *workspace, to, {}); !s.ok()) return s;
+  if (Status s = attend(filled_->layer, queries, {padded.data(), g.row_capacity(), &count}, *workspace, to, {}); !s.ok()) return s;
   std::vector<std::int64_t> tokens;
   for (const std::int32_t entry : row) tokens.push_back(entry - capture_.anchor);
   std::vector<double> lse(static_cast<std::size_t>(g.query_heads()));

@@ -1,10 +1,10 @@
 // What the device holds after any operation of the cache gives the host's answers, and only what is new crosses.
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <string>
 
 #include "device/device_testing.hpp"
+#include "file/folder_testing.hpp"
 
 namespace seriatim::testing {
 namespace {
@@ -95,7 +95,8 @@ TEST(DeviceCache, TruncateForkEvictAndRestoreAreFollowed) {
     held.append(30);
     ASSERT_TRUE(answers_agree(held, story, 440, 30)) << r;
 
-    const std::string path = ::testing::TempDir() + "device_cache.safetensors";
+    const file::Folder folder;
+    const std::string path = folder / "cache.safetensors";
     const SequenceId saved[] = {held.id()};
     ASSERT_TRUE(held.cache().save(path, saved).ok());
     const auto restored = held.cache().restore(path);
@@ -107,7 +108,6 @@ TEST(DeviceCache, TruncateForkEvictAndRestoreAreFollowed) {
     ASSERT_TRUE(mapped.ok()) << mapped.status().message();
     EXPECT_TRUE(fails_with(held.sequence().follow(*held.cache().snapshot(mapped->front().id)), Code::kInvalidArgument, "layer"));
     ASSERT_TRUE(answers_agree(held, story, 440, 30)) << r << ", after a refusal";
-    std::remove(path.c_str());
   }
 }
 

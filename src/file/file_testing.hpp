@@ -1,4 +1,4 @@
-// Shared by the tests of this room: files made in memory, a folder that goes away, and the corpus.
+// Shared by the tests of this room: files made in memory, and the corpus.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "file/bytes.hpp"
+#include "file/folder_testing.hpp"
 
 namespace seriatim::file {
 
@@ -43,30 +44,6 @@ inline Bytes slurp(const std::filesystem::path& path) {
 }
 
 inline std::filesystem::path corpus(std::string_view name) { return std::filesystem::path(SERIATIM_CORPUS_DIR) / name; }
-
-// A folder of this test's own, removed at its end.
-class Folder {
- public:
-  Folder() {
-    std::string name = (std::filesystem::temp_directory_path() / "seriatim-XXXXXX").string();
-    EXPECT_NE(::mkdtemp(name.data()), nullptr);
-    path_ = name;
-  }
-  Folder(const Folder&) = delete;
-  Folder& operator=(const Folder&) = delete;
-  ~Folder() { std::filesystem::remove_all(path_); }
-
-  std::string operator/(std::string_view name) const { return (path_ / name).string(); }
-
-  std::vector<std::string> names() const {
-    std::vector<std::string> out;
-    for (const auto& file : std::filesystem::directory_iterator(path_)) out.push_back(file.path().filename().string());
-    return out;
-  }
-
- private:
-  std::filesystem::path path_;
-};
 
 // Calls `visit` with every file that differs from `whole` in one byte.
 template <typename Visit>

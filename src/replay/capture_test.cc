@@ -1,20 +1,23 @@
 // A capture is admitted only when every tensor fits the geometry; what does not fit is named.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <unistd.h>
 
 #include <cstring>
 #include <functional>
 #include <map>
 #include <random>
 
+#include "file/folder_testing.hpp"
 #include "seriatim/replay.hpp"
 
 namespace seriatim {
 namespace {
 
-// Tests may run at once in several processes.
-std::string scratch_path(const char* name) { return fmt::format("{}{}_{}", testing::TempDir(), getpid(), name); }
+// In a folder of this process's, removed at its end.
+std::string scratch_path(const char* name) {
+  static const file::Folder folder;
+  return folder / name;
+}
 
 // A small capture that can be damaged before it is written. The right answer to it is the library's own.
 struct Draft {
@@ -143,7 +146,7 @@ const Damage kDamages[] = {
 INSTANTIATE_TEST_SUITE_P(Kinds, DamagedCapture, testing::ValuesIn(kDamages), [](const auto& damage) { return std::string(damage.param.name); });
 
 TEST(Capture, AMissingFileIsAnIoError) {
-  EXPECT_EQ(Capture::open(testing::TempDir() + "is-not-there").status().code(), Code::kIo);
+  EXPECT_EQ(Capture::open(scratch_path("is-not-there")).status().code(), Code::kIo);
 }
 
 TEST(Replay, ACaptureOfItsOwnAnswerAgreesExactly) {

@@ -8,24 +8,15 @@
 #include <new>
 #include <optional>
 
-#include "base/half.hpp"
 #include "replay/digest.hpp"
+#include "replay/filled_cache.hpp"
 #include "replay/verdict.hpp"
 #include "seriatim/score.hpp"
 
 namespace seriatim {
 namespace {
 
-constexpr std::int64_t kAppendTokens = 4096;  // per step of progress; any size gives the same bits
 constexpr std::int64_t kPlanQueries = kReplayQueries;
-
-ConstTensor rows_of(const ConstTensor& batch, std::int64_t first, std::int64_t count) {
-  ConstTensor part = batch;
-  if (batch.empty()) return part;
-  part.data = batch.at(first);
-  part.shape[0] = count;
-  return part;
-}
 
 // One replay, step by step.
 class Player {
@@ -49,31 +40,11 @@ class Player {
   }
 
   Status append() {
-    CacheOptions cache_options;
-    cache_options.layers[0].index_norm_weight = capture_.index_norm_weight;
-    cache_options.capacity_tokens = replay_capacity_tokens(capture_);
-    if (options_.path != nullptr) cache_options.allocator = options_.path->allocator();
-    auto cache = Cache::create(geometry_, std::move(cache_options));
-    if (!cache.ok()) return cache.status();
-    cache_ = *std::move(cache);
-    auto sequence = cache_->add(capture_.anchor);
-    if (!sequence.ok()) return sequence.status();
-    for (std::int64_t first = 0; first < capture_.tokens(); first += kAppendTokens) {
-      const std::int64_t count = std::min(kAppendTokens, capture_.tokens() - first);
-      TokenBatch batch{.first_position = capture_.anchor + first, .keys = rows_of(capture_.keys, first, count),
-                       .values = rows_of(capture_.values, first, count),
-                       .index_keys = rows_of(capture_.index_keys, first, count), .coordinates = nullptr};
-      auto step = cache_->begin();
-      if (!step.ok()) return step.status();
-      if (Status s = step->append(*sequence, 0, batch); !s.ok()) return s;
-      if (Status s = step->commit(); !s.ok()) return s;
-      report("append", first + count, capture_.tokens());
-    }
-    auto snapshot = cache_->snapshot(*sequence);
-    if (!snapshot.ok()) return snapshot.status();
-    snapshot_.emplace(*std::move(snapshot));
-    layer_ = snapshot_->layer(0);
-    return options_.path == nullptr ? Status() : options_.path->begin(*snapshot_);
+    auto filled = fill_cache(capture_, options_.path == nullptr ? nullptr : options_.path->allocator(),
+                             [this](std::int64_t tokens) { report("append", tokens, capture_.tokens()); });
+    if (!filled.ok()) return filled.status();
+    filled_.emplace(*std::move(filled));
+    return options_.path == nullptr ? Status() : options_.path->begin(filled_->snapshot);
   }
 
   Status plan_rows() {
@@ -90,7 +61,7 @@ class Player {
       const std::int64_t count = std::min(kPlanQueries, queries - first);
       const IndexQueries index{rows_of(capture_.index_queries, first, count), rows_of(capture_.index_head_weights, first, count), positions(first, count)};
       const Rows to = rows_from(out_.rows, out_.counts, first);
-      const Status status = options_.path == nullptr ? plan(layer_, index, NanPolicy::kRefuse, *workspace_, to) : options_.path->plan(index, to);
+      const Status status = options_.path == nullptr ? plan(filled_->layer, index, NanPolicy::kRefuse, *workspace_, to) : options_.path->plan(index, to);
       if (!status.ok()) return status;
       report("plan", first + count, queries);
     }
@@ -112,7 +83,7 @@ class Player {
       const Tensor to = dense_view(static_cast<void*>(output.data() + first * width), DType::kF32, {count, heads, geometry_.value_dim()});
       const Tensor lse_to = lse == nullptr ? Tensor{} : dense_view(static_cast<void*>(lse + first * heads), DType::kF32, {count, heads});
       const Rows from = rows_from(rows, counts, first);
-      const Status status = options_.path == nullptr ? attend(layer_, queries, from, *workspace_, to, lse_to) : options_.path->attend(queries, from, to, lse_to);
+      const Status status = options_.path == nullptr ? attend(filled_->layer, queries, from, *workspace_, to, lse_to) : options_.path->attend(queries, from, to, lse_to);
       if (!status.ok()) return status;
       report("attend", first + count, out_.queries);
     }
@@ -130,7 +101,7 @@ class Player {
       const VisibleRun run = visible(q);
       const auto expected = live_part(padded_row(expected_rows_, q));
       const Rows ours = rows_from(out_.rows, out_.counts, 0);
-      const PooledKeys pooled = layer_.pooled_up_to(capture_.query_positions[static_cast<std::size_t>(q)]);
+      const PooledKeys pooled = filled_->layer.pooled_up_to(capture_.query_positions[static_cast<std::size_t>(q)]);
       scores.resize(static_cast<std::size_t>(pooled.groups));
       const ConstTensor weights = capture_.index_head_weights.empty() ? ConstTensor{} : row_of(capture_.index_head_weights, q);
       if (Status s = score_groups(geometry_, row_of(capture_.index_queries, q), weights, pooled, scores); !s.ok()) return s;
@@ -147,7 +118,7 @@ class Player {
     if (capture_.expected_output.empty()) return {};
     out_.output_compared = true;
     out_.output_bound = geometry_.kv_dtype() == DType::kF32 ? 1e-5 : 1e-2;
-    const double scale = largest_value();
+    const double scale = largest_value(capture_);
     out_.difference_own_rows = largest_difference(out_.output, scale, nullptr);
     if (expected_rows_.empty()) {
       out_.difference_expected_rows = largest_difference(out_.output, scale, &out_.worst_query);
@@ -157,19 +128,6 @@ class Player {
     if (Status s = attend_rows(expected_rows_, expected_counts_, output, nullptr); !s.ok()) return s;
     out_.difference_expected_rows = largest_difference(output, scale, &out_.worst_query);
     return {};
-  }
-
-  double largest_value() const {
-    const ConstTensor& values = capture_.values.empty() ? capture_.keys : capture_.values;
-    double largest = 0.0;
-    for (std::int64_t t = 0; t < values.shape[0]; ++t) {
-      for (std::int64_t h = 0; h < values.shape[1]; ++h) {
-        for (std::int64_t i = 0; i < geometry_.value_dim(); ++i) {
-          largest = std::max(largest, std::fabs(static_cast<double>(load_element(values.at(t, h, i), values.dtype))));
-        }
-      }
-    }
-    return largest > 0.0 ? largest : 1.0;
   }
 
   double largest_difference(const std::vector<float>& output, double scale, std::int64_t* worst_query) const {
@@ -194,7 +152,7 @@ class Player {
       out_.groups_dropped += geometry_.groups(run.tokens) - grouped / geometry_.group_tokens();
     }
     out_.done = options_.path == nullptr ? workspace_->done() : options_.path->done();
-    out_.bytes = cache_->bytes();
+    out_.bytes = filled_->cache->bytes();
     out_.scratch_bytes = options_.path == nullptr ? workspace_->bytes() : options_.path->scratch_bytes();
     out_.rows_digest = digest({std::as_bytes(std::span(out_.rows)), std::as_bytes(std::span(out_.counts))});
     out_.output_digest = digest({std::as_bytes(std::span(out_.output)), std::as_bytes(std::span(out_.lse))});
@@ -217,9 +175,7 @@ class Player {
   const Geometry& geometry_;
   const ReplayOptions& options_;
   Executor& executor_;
-  std::unique_ptr<Cache> cache_;
-  std::optional<Snapshot> snapshot_;
-  LayerView layer_;
+  std::optional<FilledCache> filled_;
   std::optional<Workspace> workspace_;
   std::vector<std::int32_t> expected_rows_;
   std::vector<std::int32_t> expected_counts_;
@@ -227,8 +183,6 @@ class Player {
 };
 
 }  // namespace
-
-std::int64_t replay_capacity_tokens(const Capture& capture) { return capture.tokens() + 2 * kAppendTokens; }
 
 std::int64_t Replay::count(Agreement agreement) const {
   return std::count_if(verdicts.begin(), verdicts.end(), [agreement](const RowVerdict& v) { return v.agreement == agreement; });

@@ -2,13 +2,13 @@
 // escapes, leaks or changes, and the same call then succeeds.
 #include <gtest/gtest.h>
 
-#include <cstdio>
 #include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "cache_heap.hpp"
+#include "file/folder_testing.hpp"
 #include "seriatim.h"
 
 namespace seriatim {
@@ -137,7 +137,8 @@ TEST_P(CAbiFault, AFailedStepOfACacheChangesNothing) {
 
 TEST_P(CAbiFault, AFailedFileCallLeavesCacheAndFile) {
   ASSERT_EQ(feed(nullptr), SERIATIM_OK);
-  const std::string path = ::testing::TempDir() + "/capi_fault_" + (all() ? "all" : "one") + ".cache";
+  const file::Folder folder;
+  const std::string path = folder / "saved";
   const auto nothing = [] { return std::int64_t{0}; };
   EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_cache_save(cache_, path.c_str(), nullptr, -1, error); }, all(), nothing), 3);
   seriatim_restored pair{-1, -1};
@@ -147,7 +148,6 @@ TEST_P(CAbiFault, AFailedFileCallLeavesCacheAndFile) {
                         all(), untouched), 3);
   EXPECT_EQ(count, 1);
   EXPECT_EQ(seriatim_cache_file_verify(path.c_str(), nullptr), SERIATIM_OK);
-  std::remove(path.c_str());
 }
 
 TEST_P(CAbiFault, ScoringWithoutMemoryWritesNoScore) {

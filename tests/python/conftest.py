@@ -15,7 +15,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "oracle"))
 
 # The tree stays as it is, and a failure shows in every run rather than where a database remembers it.
-set_hypothesis_home_dir(tempfile.mkdtemp())
+_scratch = tempfile.TemporaryDirectory()  # removed as the process ends
+set_hypothesis_home_dir(_scratch.name)
 settings.register_profile("tree", database=None, derandomize=True, deadline=None)
 settings.load_profile("tree")
 

@@ -1,0 +1,65 @@
+#include "replay/filled_cache.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/half.hpp"
+
+namespace seriatim {
+namespace {
+
+constexpr std::int64_t kAppendTokens = 4096;  // per step of progress; any size gives the same bits
+
+}  // namespace
+
+std::int64_t replay_capacity_tokens(const Capture& capture) { return capture.tokens() + 2 * kAppendTokens; }
+
+Result<FilledCache> fill_cache(const Capture& capture, PageAllocator* allocator, const std::function<void(std::int64_t tokens)>& progress) {
+  CacheOptions options;
+  options.layers[0].index_norm_weight = capture.index_norm_weight;
+  options.capacity_tokens = replay_capacity_tokens(capture);
+  options.allocator = allocator;
+  auto cache = Cache::create(capture.geometry, std::move(options));
+  if (!cache.ok()) return cache.status();
+  const auto sequence = (*cache)->add(capture.anchor);
+  if (!sequence.ok()) return sequence.status();
+  for (std::int64_t first = 0; first < capture.tokens(); first += kAppendTokens) {
+    const std::int64_t count = std::min(kAppendTokens, capture.tokens() - first);
+    const TokenBatch batch{.first_position = capture.anchor + first, .keys = rows_of(capture.keys, first, count),
+                           .values = rows_of(capture.values, first, count),
+                           .index_keys = rows_of(capture.index_keys, first, count), .coordinates = nullptr};
+    auto step = (*cache)->begin();
+    if (!step.ok()) return step.status();
+    if (Status s = step->append(*sequence, 0, batch); !s.ok()) return s;
+    if (Status s = step->commit(); !s.ok()) return s;
+    if (progress) progress(first + count);
+  }
+  auto snapshot = (*cache)->snapshot(*sequence);
+  if (!snapshot.ok()) return snapshot.status();
+  const LayerView layer = snapshot->layer(0);
+  return FilledCache{*std::move(cache), *std::move(snapshot), layer};
+}
+
+ConstTensor rows_of(const ConstTensor& batch, std::int64_t first, std::int64_t count) {
+  ConstTensor part = batch;
+  if (batch.empty()) return part;
+  part.data = batch.at(first);
+  part.shape[0] = count;
+  return part;
+}
+
+double largest_value(const Capture& capture) {
+  const ConstTensor& values = capture.values.empty() ? capture.keys : capture.values;
+  double largest = 0.0;
+  for (std::int64_t t = 0; t < values.shape[0]; ++t) {
+    for (std::int64_t h = 0; h < values.shape[1]; ++h) {
+      for (std::int64_t i = 0; i < capture.geometry.value_dim(); ++i) {
+        largest = std::max(largest, std::fabs(static_cast<double>(load_element(values.at(t, h, i), values.dtype))));
+      }
+    }
+  }
+  return largest > 0.0 ? largest : 1.0;
+}
+
+}  // namespace seriatim

@@ -1,0 +1,30 @@
+// A capture's tokens in a cache: what replaying it and judging by it have in common.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "seriatim/cache.hpp"
+#include "seriatim/replay.hpp"
+#include "seriatim/status.hpp"
+
+namespace seriatim {
+
+struct FilledCache {
+  std::unique_ptr<Cache> cache;
+  Snapshot snapshot;  // all tokens
+  LayerView layer;    // of the snapshot
+};
+
+// Takes   where pages come from (null: the heap), and who hears how many tokens are there (may be empty)
+// Errors  those of the cache
+Result<FilledCache> fill_cache(const Capture& capture, PageAllocator* allocator, const std::function<void(std::int64_t tokens)>& progress);
+
+// `count` rows of a batch from `first` on; empty of an empty one.
+ConstTensor rows_of(const ConstTensor& batch, std::int64_t first, std::int64_t count);
+
+// The largest |value| of a capture, 1 where all are zero: what differences of outputs are relative to.
+double largest_value(const Capture& capture);
+
+}  // namespace seriatim

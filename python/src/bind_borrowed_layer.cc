@@ -129,6 +129,18 @@ void attend(BorrowedLayer& layer, const Places& first, const Places& last, nb::h
   check(status);
 }
 
+void plan(BorrowedLayer& layer, const Places& first, const Places& last, std::int64_t slots, nb::handle index_queries, nb::handle panels, float panels_max_abs,
+          nb::handle rows, nb::handle head_weights) {
+  const PlanCall call{{first, last}, slots, read(index_queries), read(head_weights), read(panels), panels_max_abs, write(rows)};
+  check([&] { const nb::gil_scoped_release released; return layer.plan(call); }());
+}
+
+void attend_rows(BorrowedLayer& layer, const Places& first, const Places& last, nb::handle queries, nb::handle keys, nb::handle output, nb::handle values,
+                 nb::handle rows, const std::vector<float>& sinks) {
+  const RowsCall call{{first, last}, read(queries), read(keys), read(values), read(rows), sinks, write(output)};
+  check([&] { const nb::gil_scoped_release released; return layer.attend_rows(call); }());
+}
+
 }  // namespace
 
 void bind_borrowed_layer(nb::module_& module) {
@@ -145,7 +157,11 @@ void bind_borrowed_layer(nb::module_& module) {
       .def("pool", &pool, nb::arg("first"), nb::arg("last"), nb::arg("pooled_groups"), nb::arg("raw"), nb::arg("coordinates").none(), nb::arg("panels"))
       .def("attend", &attend, nb::arg("first"), nb::arg("last"), nb::arg("queries"), nb::arg("index_queries"), nb::arg("keys"), nb::arg("values").none(),
            nb::arg("panels"), nb::arg("panels_max_abs"), nb::arg("output"), nb::arg("head_weights") = nb::none(), nb::arg("lse") = nb::none(),
-           nb::arg("rows") = nb::none(), nb::arg("counts") = nb::none());
+           nb::arg("rows") = nb::none(), nb::arg("counts") = nb::none())
+      .def("plan", &plan, nb::arg("first"), nb::arg("last"), nb::arg("slots"), nb::arg("index_queries"), nb::arg("panels"), nb::arg("panels_max_abs"),
+           nb::arg("rows"), nb::arg("head_weights") = nb::none())
+      .def("attend_rows", &attend_rows, nb::arg("first"), nb::arg("last"), nb::arg("queries"), nb::arg("keys"), nb::arg("output"),
+           nb::arg("values") = nb::none(), nb::arg("rows") = nb::none(), nb::arg("sinks") = std::vector<float>());
   module.def("check_finite", [](const std::string& argument, nb::handle tensor) {
     ConstTensor view = read(tensor);
     while (view.rank < kMaxRank) {  // leading axes of one element

@@ -5,100 +5,37 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
-#include <limits>
 #include <new>
 #include <string>
+
+#include "borrowed_tensors.hpp"
 
 namespace seriatim::python {
 namespace {
 
-constexpr std::int64_t kBlockQueries = 512;  // queries whose rows are held at once: 4 MiB at a budget of 2,048
-constexpr std::int64_t kPanel = PooledKeys::kPanelGroups;
-
-Status misfit(std::string_view argument, const std::string& what, Place place = {}) {
-  return Status::error(Code::kInvalidArgument, argument, std::string(argument) + ": " + what, place);
-}
-
-// -1 admits any extent.
-template <typename Byte>
-Status admit(std::string_view argument, const BasicTensor<Byte>& tensor, DType dtype, std::initializer_list<std::int64_t> shape) {
-  if (tensor.dtype != dtype) {
-    return misfit(argument, "dtype " + std::string(dtype_name(tensor.dtype)) + ", expected " + std::string(dtype_name(dtype)));
+// No more than this is the magnitude of a finite element. That of an f16 is not looked at: all are small.
+float magnitude_bound(const std::byte* element, DType dtype) {
+  if (dtype == DType::kF16) return 65504.0f;
+  std::uint32_t bits = 0;
+  if (dtype == DType::kF32) {
+    std::memcpy(&bits, element, sizeof bits);
+  } else {
+    std::uint16_t half = 0;
+    std::memcpy(&half, element, sizeof half);
+    bits = static_cast<std::uint32_t>(half) << 16;
   }
-  if (tensor.rank != static_cast<int>(shape.size())) return misfit(argument, "rank " + std::to_string(tensor.rank) + ", expected " + std::to_string(shape.size()));
-  std::size_t axis = 0;
-  for (const std::int64_t extent : shape) {
-    if (extent >= 0 && tensor.shape[axis] != extent) {
-      return misfit(argument, "extent " + std::to_string(tensor.shape[axis]) + " of axis " + std::to_string(axis) + ", expected " + std::to_string(extent));
-    }
-    if (tensor.shape[axis] > 1 && tensor.stride_bytes[axis] < 0) return misfit(argument, "a negative stride");
-    ++axis;
-  }
-  return {};
+  return std::fabs(std::bit_cast<float>(bits));
 }
 
-// Whether the trailing axes from `axis` on lie densely, one after the other.
-template <typename Byte>
-bool dense_from(const BasicTensor<Byte>& tensor, int axis) {
-  std::int64_t expected = dtype_bytes(tensor.dtype);
-  for (int i = tensor.rank - 1; i >= axis; --i) {
-    const auto at = static_cast<std::size_t>(i);
-    if (tensor.shape[at] > 1 && tensor.stride_bytes[at] != expected) return false;
-    expected *= tensor.shape[at];
-  }
-  return true;
-}
-
-Status admit_runs(const Runs& runs, std::int64_t sequences, std::int64_t slots) {
-  if (static_cast<std::int64_t>(runs.first.size()) != sequences || runs.last.size() != runs.first.size()) {
-    return misfit("runs", "not one per sequence");
-  }
-  for (std::size_t b = 0; b < runs.first.size(); ++b) {
-    if (runs.first[b] < 0 || runs.last[b] < runs.first[b] || runs.last[b] > slots) {
-      return misfit("runs", "slots " + std::to_string(runs.first[b]) + " to " + std::to_string(runs.last[b]) + " of " + std::to_string(slots), {static_cast<std::int64_t>(b), -1});
-    }
-  }
-  return {};
-}
-
-// A call is a task with a unit per piece of work; the first fault in order wins.
-template <typename Each>
-class Units final : public Task {
- public:
-  explicit Units(const Each& each) : each_(each) {}
-  void run(std::int64_t unit, int worker) override { each_(unit, worker); }
-
- private:
-  const Each& each_;
-};
-
-template <typename Each>
-void for_units(Executor& executor, std::int64_t units, const Each& each) {
-  Units<Each> task(each);
-  executor.run(units, task);
-}
-
-template <typename Byte>
-BasicTensor<Byte> slice(BasicTensor<Byte> tensor, std::int64_t first, std::int64_t count) {
-  if (tensor.empty()) return tensor;
-  tensor.data = tensor.at(first);
-  tensor.shape[0] = count;
-  return tensor;
-}
-
-void zero_fill(const Tensor& output) {  // [rows, heads, dim]
-  for (std::int64_t i = 0; i < output.shape[0]; ++i) {
-    for (std::int64_t h = 0; h < output.shape[1]; ++h) {
-      for (std::int64_t d = 0; d < output.shape[2]; ++d) std::memset(output.at(i, h, d), 0, static_cast<std::size_t>(dtype_bytes(output.dtype)));
-    }
-  }
-}
-
-// One pooled group that arrived finished: dims become the strided elements of its lane.
+// One pooled group that arrived finished: dims become the strided elements of its lane. Gives a bound on its magnitudes.
 float store_lane(const Geometry& geometry, const std::byte* key, std::byte* lane) {
   const std::int64_t bytes = dtype_bytes(geometry.index_dtype());
-  for (std::int64_t i = 0; i < geometry.index_dim(); ++i) std::memcpy(lane + i * kPanel * bytes, key + i * bytes, static_cast<std::size_t>(bytes));
-  return std::numeric_limits<float>::infinity();  // magnitudes are not known
+  float largest = 0.0f;
+  for (std::int64_t i = 0; i < geometry.index_dim(); ++i) {
+    std::memcpy(lane + i * kPanel * bytes, key + i * bytes, static_cast<std::size_t>(bytes));
+    largest = std::max(largest, magnitude_bound(key + i * bytes, geometry.index_dtype()));
+  }
+  return largest;
 }
 
 }  // namespace
@@ -191,7 +128,7 @@ Result<float> BorrowedLayer::pool(const PoolCall& call) {
       std::byte* lane = call.panels.at(b, panel, 0, low % kPanel);
       float& magnitude = magnitudes[static_cast<std::size_t>(unit)];
       if (geometry_.pooling() == Pooling::kNone) {
-        for (std::int64_t g = low; g < high; ++g) magnitude = store_lane(geometry_, call.raw.at(b, anchor + g), call.panels.at(b, panel, 0, g % kPanel));
+        for (std::int64_t g = low; g < high; ++g) magnitude = std::max(magnitude, store_lane(geometry_, call.raw.at(b, anchor + g), call.panels.at(b, panel, 0, g % kPanel)));
       } else {
         magnitude = poolers_[static_cast<std::size_t>(worker)].pool(norm_weight_.data(), raw, high - low, anchor + low * r, at.data(), lane);
       }
@@ -257,38 +194,48 @@ Status BorrowedLayer::attend(const AttendCall& call) {
   return {};
 }
 
+Status BorrowedLayer::view_keys(const ConstTensor& keys, const ConstTensor& values, const std::byte* const* page, std::int64_t b, VisibleRun run, LayerView& layer) const {
+  // Page, key block and value block in one: a page of this sequence begins at its first key, and the values lie where
+  // they lie, at some distance.
+  const std::int64_t key_bytes = geometry_.head_dim() * dtype_bytes(geometry_.kv_dtype());
+  const std::int64_t value_bytes = geometry_.value_dim() * dtype_bytes(geometry_.kv_dtype());
+  const bool one_head = geometry_.kv_heads() == 1;
+  layer.geometry = &geometry_;
+  layer.run = run;
+  layer.pages = page;
+  layer.page_tokens = one_head ? keys.shape[2] : keys.stride_bytes[1] / key_bytes;
+  layer.first_slot = run.anchor;
+  layer.raw_offset_bytes = -1;
+  if (!one_head && keys.stride_bytes[1] % key_bytes != 0) return misfit("keys", "heads are not whole tokens apart");
+  if (values.empty()) return {};
+  const std::int64_t apart = one_head ? layer.page_tokens * value_bytes : values.stride_bytes[1];
+  if (apart != layer.page_tokens * value_bytes) return misfit("values", "heads are not as many tokens apart as those of the keys");
+  layer.value_offset_bytes = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(values.at(b)) - reinterpret_cast<std::intptr_t>(*page));
+  return {};
+}
+
+Status BorrowedLayer::view_panels(const ConstTensor& panels, float max_abs, const std::byte* const* page, LayerView& layer) const {
+  layer.pooled.pages = page;
+  layer.pooled.page_groups = panels.shape[1] * kPanel;
+  layer.pooled.groups = geometry_.groups(layer.run.tokens);
+  layer.pooled.dim = geometry_.index_dim();
+  layer.pooled.dtype = geometry_.index_dtype();
+  layer.pooled.max_abs = max_abs;
+  if (layer.pooled.groups > layer.pooled.page_groups) return misfit("panels", "fewer than the sequence has groups");
+  return {};
+}
+
 Status BorrowedLayer::attend_sequence(const AttendCall& call, std::int64_t b) {
   const std::int64_t slots = call.keys.shape[2];
   const std::int64_t queries = call.queries.shape[1];
   const std::int64_t first = call.runs.first[static_cast<std::size_t>(b)];
   const std::int64_t last = call.runs.last[static_cast<std::size_t>(b)];
 
-  // Page, key block and value block in one: a page of this sequence begins at its first key, and the values lie where
-  // they lie, at some distance.
   const std::byte* const page = call.keys.at(b);
   LayerView layer;
-  layer.geometry = &geometry_;
-  layer.run = {first, last - first};
-  layer.pages = &page;
-  const std::int64_t key_bytes = geometry_.head_dim() * dtype_bytes(geometry_.kv_dtype());
-  const std::int64_t value_bytes = geometry_.value_dim() * dtype_bytes(geometry_.kv_dtype());
-  layer.page_tokens = geometry_.kv_heads() == 1 ? slots : call.keys.stride_bytes[1] / key_bytes;
-  layer.first_slot = first;
-  if (geometry_.kv_heads() > 1 && call.keys.stride_bytes[1] % key_bytes != 0) return misfit("keys", "heads are not whole tokens apart");
-  if (!call.values.empty()) {
-    const std::int64_t apart = geometry_.kv_heads() == 1 ? layer.page_tokens * value_bytes : call.values.stride_bytes[1];
-    if (apart != layer.page_tokens * value_bytes) return misfit("values", "heads are not as many tokens apart as those of the keys");
-    layer.value_offset_bytes = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(call.values.at(b)) - reinterpret_cast<std::intptr_t>(page));
-  }
-  layer.raw_offset_bytes = -1;
+  if (Status s = view_keys(call.keys, call.values, &page, b, {first, last - first}, layer); !s.ok()) return s;
   const std::byte* const panels = call.panels.at(b);
-  layer.pooled.pages = &panels;
-  layer.pooled.page_groups = call.panels.shape[1] * kPanel;
-  layer.pooled.groups = geometry_.groups(last - first);
-  layer.pooled.dim = geometry_.index_dim();
-  layer.pooled.dtype = geometry_.index_dtype();
-  layer.pooled.max_abs = call.panels_max_abs;
-  if (layer.pooled.groups > layer.pooled.page_groups) return misfit("panels", "fewer than the sequence has groups");
+  if (Status s = view_panels(call.panels, call.panels_max_abs, &panels, layer); !s.ok()) return s;
 
   const std::int64_t real_first = std::clamp<std::int64_t>(first - (slots - queries), 0, queries);
   const std::int64_t real_last = std::clamp<std::int64_t>(last - (slots - queries), real_first, queries);
@@ -325,7 +272,7 @@ Status BorrowedLayer::attend_block(const AttendCall& call, const LayerView& laye
   index_queries.queries = slice(row_of(call.index_queries, b), first, count);
   if (!call.head_weights.empty()) index_queries.head_weights = slice(row_of(call.head_weights, b), first, count);
   index_queries.positions = positions_;
-  if (Status s = plan(layer, index_queries, NanPolicy::kRefuse, *workspace_, rows); !s.ok()) return s;
+  if (Status s = seriatim::plan(layer, index_queries, NanPolicy::kRefuse, *workspace_, rows); !s.ok()) return s;
   AttendQueries attend_queries;
   attend_queries.queries = slice(row_of(call.queries, b), first, count);
   attend_queries.positions = positions_;

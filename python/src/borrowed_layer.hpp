@@ -52,6 +52,29 @@ struct AttendCall {
   Tensor counts;              // [B, S] i32, or empty with rows
 };
 
+// Rows alone, for layers that hand them on.
+struct PlanCall {
+  Runs runs;
+  std::int64_t slots;         // T
+  ConstTensor index_queries;  // [B, S, index_heads, index_dim], finished: the newest S slots of T
+  ConstTensor head_weights;   // [B, S, index_heads] f32, or empty
+  ConstTensor panels;         // [B, P, index_dim, 16]
+  float panels_max_abs;       // what pool() gave, or more
+  Tensor rows;                // [B, S, row_capacity] i32 of slots, dense; -1 past each row's end and in those of padding
+};
+
+// Attention over rows that plan() or anyone else made.
+struct RowsCall {
+  Runs runs;
+  ConstTensor queries;           // [B, S, query_heads, head_dim]: the newest S slots of T
+  ConstTensor keys;              // [B, kv_heads, T, head_dim]; slots and dims of a head are dense
+  ConstTensor values;            // [B, kv_heads, T, value_dim]; empty exactly when they alias the keys
+  ConstTensor rows;              // [B, S, any] i32, dense, -1 past each row's end; empty: a window of the newest
+                                 // row_capacity slots up to the query's own
+  std::span<const float> sinks;  // [query_heads], or empty
+  Tensor output;                 // [B, S, query_heads, value_dim]; slots that are padding get zeros
+};
+
 // Threads  calls take turns.
 class BorrowedLayer {
  public:
@@ -69,6 +92,12 @@ class BorrowedLayer {
   // Errors  as plan() and attend(); row = sequence. NaN scores are refused. Output is undefined after an error.
   Status attend(const AttendCall& call);
 
+  // Errors  as seriatim::plan(); row = sequence. NaN scores are refused. Rows are undefined after an error.
+  Status plan(const PlanCall& call);
+
+  // Errors  as seriatim::attend(); row = sequence. Output is undefined after an error.
+  Status attend_rows(const RowsCall& call);
+
   WorkDone done() const { return done_; }
 
  private:
@@ -76,6 +105,12 @@ class BorrowedLayer {
       : geometry_(std::move(geometry)), norm_weight_(std::move(norm_weight)), executor_(std::move(executor)), kernels_(kernels) {}
 
   Status make_workspace(std::int64_t visible_tokens);
+  // Views of sequence `b`; `page` holds the address of its first key, or panel, and outlives `layer`.
+  Status view_keys(const ConstTensor& keys, const ConstTensor& values, const std::byte* const* page, std::int64_t b, VisibleRun run, LayerView& layer) const;
+  Status view_panels(const ConstTensor& panels, float max_abs, const std::byte* const* page, LayerView& layer) const;
+  Status admit_rows_call(const RowsCall& call) const;
+  Status plan_sequence(const PlanCall& call, std::int64_t sequence);
+  Status attend_rows_of(const RowsCall& call, std::int64_t sequence);
   Status attend_sequence(const AttendCall& call, std::int64_t sequence);
   Status attend_block(const AttendCall& call, const LayerView& layer, std::int64_t sequence, std::int64_t first, std::int64_t count);
 

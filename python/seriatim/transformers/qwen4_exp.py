@@ -8,11 +8,13 @@ import types
 import torch
 from transformers.cache_utils import DynamicIndexedLayer
 
+from . import refusal
 from ._backend import BorrowedLayer
 from .cache_layer import SeriatimIndexedLayer
 from .refusal import Unsupported
 from .runs import runs_of
 
+NAMES = ("qwen4_exp",)
 TEXT_MODEL = "Qwen4ExpTextModel"
 ROPE_TYPES = ("default", "linear", "llama3")  # frequencies fixed, cos and sin unscaled
 
@@ -90,6 +92,13 @@ def indexed_attentions(text_model):
     return [layer.self_attn for layer in text_model.layers if hasattr(getattr(layer, "self_attn", None), "indexer")]
 
 
+attentions = indexed_attentions  # by the name that `_enable` knows
+
+
+def check_forward(text_model, named):
+    refusal.check_forward(text_model, named, refusal.check_cache)
+
+
 def check_model(text_model):
     """Raises Unsupported for a model whose layers Seriatim does not serve."""
     rotary, config = text_model.rotary_emb, text_model.config
@@ -163,6 +172,20 @@ class _ParentOf:
 
     def __call__(self):
         return self._parent[0]
+
+
+def hook_model(text_model, threads, kernels):
+    """Gives the handles of what it registered: none."""
+    for attention in indexed_attentions(text_model):
+        hook_layer(attention, text_model.rotary_emb, threads, kernels)
+    hook_rotary(text_model)
+    return []
+
+
+def unhook_model(text_model):
+    for attention in indexed_attentions(text_model):
+        unhook_layer(attention)
+    unhook_rotary(text_model)
 
 
 def hook_layer(attention, rotary, threads, kernels):

@@ -25,8 +25,9 @@ def name_arguments(args, kwargs):
     return named
 
 
-def check_forward(text_model, named):
-    """Raises Unsupported for a call of the text model that Seriatim does not serve."""
+def check_forward(text_model, named, admit_cache):
+    """Raises Unsupported for a call of the text model that Seriatim does not serve. `admit_cache(cache, config)` does so for
+    a cache that the family cannot use."""
     _check_mode(text_model, named)
     config = text_model.config
     if named.get("output_attentions") or (named.get("output_attentions") is None and getattr(config, "output_attentions", False)):
@@ -36,7 +37,7 @@ def check_forward(text_model, named):
             raise Unsupported(f"{name}: packed sequences are not supported; pass one sequence per row of the batch")
     cache = named.get("cache")
     if cache is not None:
-        check_cache(cache, config)
+        admit_cache(cache, config)
     else:
         _check_not_packed(config, named)
     mask = named.get("attention_mask")

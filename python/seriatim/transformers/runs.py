@@ -39,23 +39,29 @@ class Runs(NamedTuple):
         return cls(first.tolist(), last.tolist())
 
 
+    def without(self, slots):
+        """As seen in a cache that has dropped its oldest slots, as sliding layers do."""
+        return Runs(*([max(0, at - slots) for at in places] for places in self))
+
+
 def make_run_mask(
     batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None, device="cpu", **kwargs
 ):
     """The mask function of the attention name: one True per sequence, and the runs as an attribute.
 
     Nothing of size queries x keys, nor of the number of keys, is made. What a mask function beyond causality and padding
-    would ask for is refused before, in `refusal`.
+    would ask for is refused before, in `refusal`; a sliding window is the attention function's.
     """
-    if kv_offset:
-        raise Unsupported("a cache that has dropped its oldest tokens: only DynamicCache is supported")
+    tokens = kv_offset + kv_length
     if attention_mask is None:
-        runs = Runs.whole(batch_size, kv_length)
+        runs = Runs.whole(batch_size, tokens)
     else:
-        padding = attention_mask[:, :kv_length].to(torch.bool)
-        if padding.shape[1] < kv_length:  # as Transformers does: what the mask does not reach is padding
-            padding = torch.nn.functional.pad(padding, (0, kv_length - padding.shape[1]))
+        padding = attention_mask[:, :tokens].to(torch.bool)
+        if padding.shape[1] < tokens:  # as Transformers does: what the mask does not reach is padding
+            padding = torch.nn.functional.pad(padding, (0, tokens - padding.shape[1]))
         runs = Runs.of_padding_mask(padding)
+    if kv_offset:
+        runs = runs.without(kv_offset)
     mask = torch.ones(batch_size, 1, 1, 1, dtype=torch.bool, device=device)
     mask.seriatim_runs = runs
     return mask

@@ -1,0 +1,104 @@
+"""The layer of a DynamicCache that an enabled model over latents turns a DynamicIndexedLayer into.
+
+Transformers keeps a token's latent (as its `keys`) and its rotated part (as its `values`) apart. Seriatim reads both as one
+row, so they are kept in one store; `keys` and `values` are views of it, under the names and shapes that Transformers gives
+them.
+"""
+
+import torch
+from transformers.cache_utils import Cache, DummyLayer, DynamicIndexedLayer, DynamicSlidingWindowLayer
+
+from ._backend import check_finite
+from .cache_layer import GrowingTensor, SeriatimIndexedLayer
+from .refusal import Unsupported
+
+
+class LatentIndexedLayer(SeriatimIndexedLayer):
+    """A DynamicIndexedLayer whose latents grow in place, in one store. Index keys arrive finished; pooling packs them."""
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self._growing_latents = GrowingTensor(2)
+
+    def __copy__(self):
+        copied = super().__copy__()
+        self._growing_latents, copied._growing_latents = GrowingTensor(2), GrowingTensor(2)
+        return copied
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        new = torch.cat([key_states, value_states], dim=-1)
+        check_finite("keys", new)
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        latents = self._growing_latents.append(self._held_latents(), new)
+        self.keys, self.values = latents.split([key_states.shape[-1], value_states.shape[-1]], dim=-1)
+        self.keys.seriatim_latents = latents
+        return self.keys, self.values
+
+    def _held_latents(self):
+        keys, values, store = self.keys, self.values, self._growing_latents.store
+        if keys.numel() == 0:
+            return None
+        if store is not None and self._begin(store, keys, values):
+            return store.narrow(2, 0, keys.shape[2])
+        return torch.cat([keys, values], dim=-1)
+
+    @staticmethod
+    def _begin(store, keys, values):
+        """Whether both are still views of the store's first rows, after a crop too."""
+        rank, rotary = keys.shape[-1], values.shape[-1]
+        if store.shape[-1] != rank + rotary or keys.stride() != store.stride() or keys.data_ptr() != store.data_ptr():
+            return False
+        return rotary == 0 or (values.stride() == store.stride() and values.data_ptr() == store[..., rank:].data_ptr())
+
+
+def latents_of(kv_latent, k_rotated):
+    """One row per slot, latent and rotated part together: [B, 1, T, both]. From our store where there is one."""
+    latents = getattr(kv_latent, "seriatim_latents", None)
+    if latents is None:  # no cache, or a layer that is not ours: nobody has looked at them
+        latents = torch.cat([kv_latent, k_rotated], dim=-1)
+        check_finite("keys", latents)
+    return latents
+
+
+def adopt_layer(cache, layer_idx):
+    """Turns the cache's layer into ours when it is first seen. Those without an index of their own kind stay."""
+    layer = cache.layers[layer_idx]
+    if type(layer) is DynamicIndexedLayer:
+        cache.layers[layer_idx] = LatentIndexedLayer.adopt(layer)
+
+
+def index_layer(cache, layer_idx):
+    """The cache's layer; one for this call alone where there is no cache."""
+    return LatentIndexedLayer() if cache is None else cache.layers[layer_idx]
+
+
+def check_cache(cache, attentions):
+    """Admits a DynamicCache whose layers are of the kinds that the attentions need, and as long as one another."""
+    name = type(cache).__name__
+    if not isinstance(cache, Cache):
+        raise Unsupported(f"cache is a {name}: only DynamicCache is supported")
+    if cache.offloading:
+        raise Unsupported(f"cache is a {name} that offloads: only a DynamicCache that stays where it is is supported")
+    lengths = set()
+    for attention in attentions:
+        at = attention.layer_idx
+        if at >= len(cache.layers):
+            raise Unsupported(f"cache is a {name} without layers: make it with DynamicCache(config=model.config)")
+        layer, borrows = cache.layers[at], getattr(attention, "is_kv_shared_layer", False)
+        kind = _kind(attention, borrows)
+        if not isinstance(layer, kind):
+            raise Unsupported(f"cache is a {name}, its layer {at} a {type(layer).__name__}: only DynamicCache is supported")
+        if not borrows:
+            lengths.add(layer.get_seq_length())
+        if attention.indexer is not None:
+            keys = layer.indexer_keys
+            lengths.add(0 if keys is None or keys.numel() == 0 else keys.shape[1])
+    if len(lengths) > 1:
+        raise Unsupported(f"cache: its layers hold {sorted(lengths)} tokens, as after a call that failed half-way; build it anew")
+
+
+def _kind(attention, borrows):
+    if getattr(attention, "sliding_window", None) is not None:
+        return DynamicSlidingWindowLayer
+    return DummyLayer if borrows and attention.indexer is None else DynamicIndexedLayer

@@ -10,6 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache, StaticCache
 
 import seriatim.transformers as st
+from seriatim.transformers.latent_cache import LatentIndexedLayer
 from support_families import MAKERS, SLIDING, WINDOW, Watcher, attentions_of, draw_ids, forced_rows, make_model, text_model_of
 
 TOKENS, BUDGET = 90, 16
@@ -275,6 +276,24 @@ def test_a_whole_model_repeats_its_bits_and_a_copied_cache_goes_its_own_way(pair
     assert torch.equal(run(model, ids[:, 60:], [30], cache=deep)[0], expected)
     cache.reset()
     assert torch.equal(run(model, ids, [TOKENS], cache=cache)[0], once)
+
+
+@torch.no_grad()
+@families
+def test_a_cache_grows_in_place_in_one_store(pairs, family):
+    """Of layers of ours, which sliding layers and those that reuse another's latents are not."""
+    model = pairs(family)[1]
+    _, cache = run(model, draw_ids(1, 60), [60])
+    ours = lambda: [layer for layer in cache.layers if isinstance(layer, LatentIndexedLayer) and layer.is_initialized]
+    places = [(layer.keys.data_ptr(), layer.values.data_ptr()) for layer in ours()]
+    assert len(places) >= 2
+    for crop in (False, family != "dots3_note"):  # a sliding layer would have to keep the past
+        run(model, draw_ids(1, 15), [1], cache=cache)
+        if crop:
+            cache.crop(-3)
+        assert places == [(layer.keys.data_ptr(), layer.values.data_ptr()) for layer in ours()]
+        for keys, values in ((layer.keys, layer.values) for layer in ours()):
+            assert values.numel() == 0 or values.data_ptr() == keys.data_ptr() + keys.shape[-1] * keys.element_size()
 
 
 class Largest(TorchDispatchMode):

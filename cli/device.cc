@@ -60,7 +60,7 @@ Result<std::unique_ptr<ReplayPath>> device_path(const std::string& name, const C
 int devices() {
   const auto found = list_devices();
   if (!found.ok()) return refuse(found.status());
-  if (found->empty()) fmt::print("no device (a driver is missing; pocl-opencl-icd has one for any CPU)\n");
+  if (found->empty()) fmt::print("no device (OpenCL and CUDA were asked; pocl-opencl-icd has a driver for any CPU)\n");
   for (const DeviceInfo& one : *found) {
     const auto line = [](std::string_view name, const std::string& value) { fmt::print("  {:<26}{}\n", name, value); };
     const auto promise = [&](std::string_view name, bool kept) { line(name, kept ? "yes" : "no"); };

@@ -27,7 +27,7 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
       ->check(CLI::Range(0, 1024))->capture_default_str()->type_name("N");
   command->add_option("--margin", options.margin, "Relative distance from the cut within which a differing group is `near` (default: 1e-5 for f32, 1e-2 for bf16 and f16)")
       ->check(CLI::Range(0.0, 1.0))->type_name("X");
-  command->add_option("--device", options.device, "Plan and attend on this device (a name of `seriatim devices`, or `opencl`). The bits do not depend on it")->type_name("NAME");
+  command->add_option("--device", options.device, "Plan and attend on this device (a name of `seriatim devices`, or `opencl`, or `cuda`). The bits do not depend on it")->type_name("NAME");
   command->footer("Exit status: 0 it agrees, 1 it does not, 2 the input is bad.");
   return command;
 }

@@ -10,6 +10,8 @@
 // snapshot holds its page, because a published slot is never written again while anything holds it (cache.hpp, 4).
 // Keys, values and raw index keys cross once, when they are new; pooled keys are computed on the device.
 //
+// Backends are OpenCL and CUDA; both find their libraries when they are asked, so a program runs where neither is. CUDA needs
+// NVRTC too (libnvrtc.so; the environment's SERIATIM_NVRTC can name the file), which compiles the kernels for the GPU at hand.
 // There only in builds with a device backend (SERIATIM_DEVICE); the functions are missing otherwise.
 // Threads  one call at a time per Device and all that belongs to it.
 #pragma once
@@ -29,7 +31,7 @@ namespace seriatim {
 
 // What a device is and what it promises of its arithmetic.
 struct DeviceInfo {
-  std::string name;     // as open() takes it: "opencl:0", numbered over all platforms
+  std::string name;     // as open() takes it: "opencl:0", numbered over all platforms; "cuda:0"
   std::string product;  // what the driver calls it
   std::string driver;
   bool doubles = false;     // f64, for the rotation's sine and cosine
@@ -44,7 +46,8 @@ struct DeviceInfo {
   std::string lacks() const;
 };
 
-// Errors  Unsupported: the machine has no OpenCL loader. Io. No device at all is not an error.
+// The devices of every backend. None at all is not an error.
+// Errors  Unsupported: the machine has no backend's loader or driver. Io.
 Result<std::vector<DeviceInfo>> list_devices();
 
 struct DeviceOptions {
@@ -54,8 +57,9 @@ struct DeviceOptions {
 
 class Device {
  public:
-  // Takes   a name that list_devices() gives, or "opencl" for the first device that keeps the bits
-  // Errors  NotFound: the name; the message lists what there is. Unsupported: no loader, or the device lacks a promise.
+  // Takes   a name that list_devices() gives, or "opencl" or "cuda" for the first of those that keeps the bits
+  // Errors  NotFound: the name; the message lists what there is. Unsupported: no loader or compiler, or the device lacks a
+  //         promise.
   //         InvalidArgument: work_group. OutOfMemory, Io: what the driver refused.
   static Result<std::shared_ptr<Device>> open(std::string_view name, const DeviceOptions& options = {});
   ~Device();

@@ -6,6 +6,7 @@
 namespace seriatim::python {
 
 void bind_engine(nanobind::module_& module);
+void bind_device(nanobind::module_& module);
 void bind_geometry(nanobind::module_& module);
 void bind_score(nanobind::module_& module);
 void bind_rule(nanobind::module_& module);

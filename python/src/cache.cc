@@ -60,18 +60,27 @@ std::vector<LayerParameters> layers_of(nb::handle given) {
 }
 
 void construct(CacheHandle* self, const Geometry& geometry, nb::handle layers, std::int64_t capacity_tokens, std::int64_t capacity_bytes, bool reserve,
-                  std::int64_t page_tokens) {
+               std::int64_t page_tokens, const std::optional<std::string>& device) {
   CacheOptions options;
   options.layers = layers_of(layers);
   options.capacity_tokens = capacity_tokens;
   options.capacity_bytes = capacity_bytes;
   options.reserve = reserve;
   options.page_tokens = page_tokens;
+  std::unique_ptr<CacheDevice> on;
+  if (device) {
+    Result<std::unique_ptr<CacheDevice>> opened = [&] {
+      const nb::gil_scoped_release gil;
+      return make_cache_device(*device, geometry, options);
+    }();
+    on = value(std::move(opened));
+    options.allocator = on->allocator();
+  }
   Result<std::unique_ptr<Cache>> made = [&] {
     const nb::gil_scoped_release gil;
     return Cache::create(geometry, std::move(options));
   }();
-  new (self) CacheHandle{value(std::move(made))};
+  new (self) CacheHandle{std::move(on), value(std::move(made))};
 }
 
 void save(const Shared& self, nb::handle path, nb::handle sequences) {
@@ -133,7 +142,11 @@ void copy_from(const SequenceHandle& self, const SequenceHandle& source, std::in
 }
 
 void remove(const SequenceHandle& self) {
-  released(self.cache, [&](Cache& cache) { return cache.remove(self.id); });
+  released(self.cache, [&](Cache& cache) {
+    if (Status s = cache.remove(self.id); !s.ok()) return s;
+    if (self.cache->device) self.cache->device->forget(self.id);
+    return Status();
+  });
 }
 
 // The end of a `with` block forgets the sequence, unless the block has done so.
@@ -197,10 +210,14 @@ void bind_cache(nb::module_& module) {
       .def("__repr__", &repr);
   nb::class_<CacheHandle>(module, "Cache", docs::kCache)
       .def("__init__", &construct, "geometry"_a, nb::kw_only(), "layers"_a = 1, "capacity_tokens"_a = 0, "capacity_bytes"_a = 0,
-           "reserve"_a = false, "page_tokens"_a = 0,
+           "reserve"_a = false, "page_tokens"_a = 0, "device"_a = nb::none(),
            nb::sig("def __init__(self, geometry: Geometry, *, layers: int | collections.abc.Iterable[seriatim._types.Floats | bool | None] = 1, "
-                   "capacity_tokens: int = 0, capacity_bytes: int = 0, reserve: bool = False, page_tokens: int = 0) -> None"))
+                   "capacity_tokens: int = 0, capacity_bytes: int = 0, reserve: bool = False, page_tokens: int = 0, device: str | None = None) -> None"))
       .def_prop_ro("geometry", [](const CacheHandle& self) { return self.cache->geometry(); })
+      .def_prop_ro("device", [](const CacheHandle& self) -> std::optional<DeviceInfo> {
+        if (!self.device) return std::nullopt;
+        return self.device->info();
+      }, "Where its layers plan and attend; None: the host.")
       .def("add", [](const Shared& self, std::int64_t anchor) {
         return SequenceHandle{self, released(self, [&](Cache& cache) { return cache.add(anchor); })};
       }, "anchor"_a = 0, docs::kAdd)

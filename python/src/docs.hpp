@@ -103,12 +103,22 @@ inline constexpr const char* kRowWidth = R"(The row's width for so many visible 
 [2050, 2051, 2048, 2049]
 )";
 
+inline constexpr const char* kDeviceInfo = R"(A device that a cache can be on, and what it promises of its arithmetic.)";
+
+inline constexpr const char* kDevices = R"(The devices that this machine has.
+
+Errors  Unsupported: this build has no device backend, or the machine no driver for one; Io
+)";
+
 inline constexpr const char* kCache = R"(Keys, values, raw and pooled index keys of many sequences in one paged store.
 
 Takes   layers: how many, or an iterable with one entry per layer: the norm weight [index_dim] of its index, None or True
         for weights of zero, False for a layer without an index (it attends rows that another one planned);
-        capacity_tokens over all sequences, or capacity_bytes; reserve: take all memory at once
-Errors  InvalidArgument; NotFinite; Overflow; OutOfMemory
+        capacity_tokens over all sequences, or capacity_bytes; reserve: take all memory at once;
+        device: a name of `devices()`, "opencl" or "cuda": its layers plan and attend there, with the same bits. All its
+        memory is then taken at once, here and there, so it needs capacity_tokens
+Errors  InvalidArgument; NotFinite; Overflow; OutOfMemory; NotFound: a device of that name (the message lists what there
+        is); Unsupported: a device that does not promise the arithmetic, or no driver
 Threads any number of readers beside one writer; a transaction is one step, and at most one is open
 
 >>> geometry = seriatim.Geometry(budget_tokens=16, query_heads=2, kv_heads=1, head_dim=4, index_heads=1, index_dim=4, index_rotary_dim=4)

@@ -9,11 +9,13 @@
 #include <optional>
 #include <shared_mutex>
 
+#include "device.hpp"
 #include "seriatim/cache.hpp"
 
 namespace seriatim::python {
 
 struct CacheHandle {
+  std::unique_ptr<CacheDevice> device;  // null: the host; first, so that the memory of the cache's pages goes last
   std::unique_ptr<Cache> cache;
 };
 

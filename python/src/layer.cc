@@ -24,6 +24,11 @@ namespace {
 
 using GivenWorkspace = std::shared_ptr<SharedWorkspace>;
 
+// A device has workspaces of its own.
+void refuse_workspace(const LayerHandle& self, const GivenWorkspace& workspace) {
+  if (self.cache->device && workspace) refuse("workspace", "the cache is on a device, whose memory it is not");
+}
+
 VisibleRun run_of(const LayerHandle& self) {
   VisibleRun run;
   const Status status = [&] {
@@ -45,10 +50,12 @@ nb::object plan_rows(const LayerHandle& self, nb::handle queries, nb::handle pos
   const Input weights = input(head_weights, "head_weights", 2);
   const std::vector<std::int64_t> at = integers(positions, "positions");
   const NanPolicy policy = nan_policy(nan);
+  refuse_workspace(self, workspace);
   RowsOut rows = rows_out(out, queries, in.view.shape[0], geometry.row_capacity());
   const Status status = [&] {
     const nb::gil_scoped_release released;
     return with_layer(self, [&](const LayerView& view) {
+      if (self.cache->device) return self.cache->device->plan(self, view, IndexQueries{in.view, weights.view, at}, policy, rows.rows);
       return with_workspace(workspace, geometry, view.run.tokens, [&](Workspace& w) {
         return plan(view, IndexQueries{in.view, weights.view, at}, policy, w, rows.rows);
       });
@@ -66,11 +73,15 @@ nb::object attend_rows(const LayerHandle& self, nb::handle queries, nb::handle p
   const std::vector<std::int64_t> at = integers(positions, "positions");
   const std::vector<float> logits = floats(sinks, "sinks");
   const RowsIn read = rows_in(rows, in.view.shape[0]);
+  refuse_workspace(self, workspace);
   AttendOut result = attend_out(out, lse, return_lse, queries, dtype_of(dtype, "dtype", in.view.dtype),
                                 {in.view.shape[0], geometry.query_heads(), geometry.value_dim()});
   const Status status = [&] {
     const nb::gil_scoped_release released;
     return with_layer(self, [&](const LayerView& view) {
+      if (self.cache->device) {
+        return self.cache->device->attend(self, view, AttendQueries{in.view, at, logits}, read.rows, result.output.view, result.lse.view);
+      }
       return with_workspace(workspace, geometry, view.run.tokens, [&](Workspace& w) {
         return attend(view, AttendQueries{in.view, at, logits}, read.rows, w, result.output.view, result.lse.view);
       });

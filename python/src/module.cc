@@ -7,6 +7,7 @@
 NB_MODULE(_core, module) {
   using namespace seriatim::python;
   bind_engine(module);
+  bind_device(module);
   bind_geometry(module);
   bind_score(module);
   bind_rule(module);

@@ -61,7 +61,7 @@ TEST(DeviceCache, StagedTokensAreSeenBeforeTheCommitAndForgottenByARollback) {
   ASSERT_TRUE(answers_agree(held, story, 80, 10));
 }
 
-TEST(DeviceCache, TruncateForkEvictAndRestoreAreFollowed) {
+TEST(DeviceCache, TruncateForkEvictCopyAndRestoreAreFollowed) {
   SERIATIM_SKIP_WITHOUT_DEVICE();
   for (const std::int64_t r : {1, 3, 4}) {
     const Story story(small_path(r, DType::kBf16), 700, 23);
@@ -94,6 +94,21 @@ TEST(DeviceCache, TruncateForkEvictAndRestoreAreFollowed) {
     }
     held.append(30);
     ASSERT_TRUE(answers_agree(held, story, 440, 30)) << r;
+
+    // A copy of a stretch is a sequence of its own, whose slots the device has not seen.
+    const SequenceId copied = *held.cache().add();
+    const std::int64_t from = held.snapshot().run().anchor + 3;
+    const std::int64_t until = from + 200;
+    ASSERT_TRUE(held.cache().copy(held.id(), from, until - from, copied).ok());
+    ASSERT_TRUE(held.sequence().follow(*held.cache().snapshot(copied)).ok());
+    Answers got(story.geometry, 40);
+    ASSERT_TRUE(held.ask(every_token(until - 40, 40), got).ok());
+    Answers due(story.geometry, 40);
+    Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+    const Snapshot stretch = *held.cache().snapshot(copied);
+    ASSERT_TRUE(ask(stretch.layer(0), story, every_token(until - 40, 40), workspace, due).ok());
+    EXPECT_EQ(stretch.run().anchor, from);
+    ASSERT_TRUE(same_answers(got, due)) << r << ", copied";
 
     const file::Folder folder;
     const std::string path = folder / "cache.safetensors";

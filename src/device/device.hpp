@@ -5,77 +5,94 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
-#include "device/opencl_calls.hpp"
+#include "device/driver.hpp"
 #include "device/shape.hpp"
 #include "seriatim/device.hpp"
 
 namespace seriatim::device {
 
-// A device buffer that is released with its owner. The device outlives it.
+// Device memory that is released with its owner. The device outlives it.
 class Buffer {
  public:
   Buffer() = default;
-  Buffer(const OpenClCalls& calls, cl_mem memory, std::int64_t bytes) : calls_(&calls), memory_(memory), bytes_(bytes) {}
-  Buffer(Buffer&& other) noexcept : calls_(other.calls_), memory_(other.memory_), bytes_(other.bytes_) { other.memory_ = nullptr; }
+  Buffer(Driver& driver, Memory memory, std::int64_t bytes) : driver_(&driver), memory_(memory), bytes_(bytes) {}
+  Buffer(Buffer&& other) noexcept { swap(other); }
   Buffer& operator=(Buffer other) noexcept {
-    std::swap(calls_, other.calls_);
-    std::swap(memory_, other.memory_);
-    std::swap(bytes_, other.bytes_);
+    swap(other);
     return *this;
   }
   ~Buffer() {
-    if (memory_ != nullptr) calls_->clReleaseMemObject(memory_);
+    if (memory_ != 0) driver_->release(memory_);
   }
-  cl_mem get() const { return memory_; }
+  const Memory& get() const { return memory_; }
   std::int64_t bytes() const { return bytes_; }
 
  private:
-  const OpenClCalls* calls_ = nullptr;
-  cl_mem memory_ = nullptr;
+  void swap(Buffer& other) noexcept {
+    std::swap(driver_, other.driver_);
+    std::swap(memory_, other.memory_);
+    std::swap(bytes_, other.bytes_);
+  }
+  Driver* driver_ = nullptr;
+  Memory memory_ = 0;
   std::int64_t bytes_ = 0;
 };
 
-enum class Kernel : std::uint8_t { kPool, kScore, kSelect, kRow, kSplits, kFold };
-inline constexpr std::array<const char*, 6> kKernelNames{"pool_groups", "score_groups", "select_groups", "expand_rows", "attend_splits", "fold_splits"};
+// Host memory that a device reads and writes by itself. Starts as zeros. The device outlives it.
+template <typename T>
+class HostArray {
+  static_assert(std::is_trivially_copyable_v<T>);
+
+ public:
+  HostArray() = default;
+  HostArray(Driver& driver, std::byte* memory, std::size_t size) : driver_(&driver), data_(reinterpret_cast<T*>(memory)), size_(size) {}
+  HostArray(HostArray&& other) noexcept { swap(other); }
+  HostArray& operator=(HostArray other) noexcept {
+    swap(other);
+    return *this;
+  }
+  ~HostArray() {
+    if (data_ != nullptr) driver_->release_host(reinterpret_cast<std::byte*>(data_));
+  }
+  T* data() const { return data_; }
+  T* begin() const { return data_; }
+  T& operator[](std::size_t i) const { return data_[i]; }
+  std::size_t size() const { return size_; }
+
+ private:
+  void swap(HostArray& other) noexcept {
+    std::swap(driver_, other.driver_);
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+  }
+  Driver* driver_ = nullptr;
+  T* data_ = nullptr;
+  std::size_t size_ = 0;
+};
 
 // The kernels built for one pair of dtypes.
 struct Program {
   DType kv_dtype = DType::kF32;
   DType index_dtype = DType::kF32;
-  cl_program program = nullptr;
-  std::array<cl_kernel, kKernelNames.size()> kernels{};
+  Kernels kernels{};
 };
 
-// Work-groups along the three axes.
-struct Grid {
-  std::int64_t x = 1;
-  std::int64_t y = 1;
-  std::int64_t z = 1;
-};
-
-// How devices are opened: by the installed loader, or by a test's table; and from what text the kernels are built.
-Result<std::vector<DeviceInfo>> list_devices_by(const OpenClCalls& calls);
-Result<std::shared_ptr<Device>> open_by(const OpenClCalls& calls, std::string_view name, const DeviceOptions& options,
-                                        const char* kernel_text = nullptr);
+// Opens one of the devices that were found. `kernel_text` null: the library's own.
+Result<std::shared_ptr<Device>> open_one(const std::vector<Listed>& found, std::string_view name, const DeviceOptions& options,
+                                         const char* kernel_text = nullptr);
 
 }  // namespace seriatim::device
 
 namespace seriatim {
 
 struct Device::Impl {
-  explicit Impl(const device::OpenClCalls& table) : calls(table) {}
-  ~Impl();
-  Impl(const Impl&) = delete;
-  Impl& operator=(const Impl&) = delete;
-
-  const device::OpenClCalls calls;  // a copy: a test's table may be gone before the device
+  std::unique_ptr<device::Driver> driver;
   DeviceInfo info;
-  cl_device_id id = nullptr;
-  cl_context context = nullptr;
-  cl_command_queue queue = nullptr;
   std::int64_t work_group = 0;
   const char* kernel_text = nullptr;
   std::vector<std::unique_ptr<device::Program>> programs;
@@ -84,6 +101,14 @@ struct Device::Impl {
 
   // Errors  OutOfMemory, Io.
   Result<device::Buffer> buffer(std::int64_t bytes);
+  // Errors  OutOfMemory, Io.
+  template <typename T>
+  Status host_array(device::HostArray<T>& to, std::int64_t size) {
+    auto memory = host_bytes(size * static_cast<std::int64_t>(sizeof(T)));
+    if (!memory.ok()) return memory.status();
+    to = device::HostArray<T>(*driver, *memory, static_cast<std::size_t>(size));
+    return {};
+  }
   // Builds once per pair. Errors  Unsupported: with the build log. OutOfMemory, Io.
   Result<const device::Program*> program(const Geometry& geometry);
 
@@ -92,27 +117,23 @@ struct Device::Impl {
   Status read(const device::Buffer& from, void* to, std::int64_t bytes);
   template <typename... Arguments>
   Status launch(const device::Program& program, device::Kernel kernel, device::Grid grid, const Arguments&... arguments) {
-    cl_uint index = 0;
-    cl_int code = CL_SUCCESS;
-    const cl_kernel handle = program.kernels[static_cast<std::size_t>(kernel)];
-    ((code = code == CL_SUCCESS ? set(handle, index++, arguments) : code), ...);
-    if (code != CL_SUCCESS) return device::check(code, device::kKernelNames[static_cast<std::size_t>(kernel)]);
-    return enqueue(handle, kernel, grid);
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0) return {};
+    const std::array<device::Argument, sizeof...(Arguments)> all{argument(arguments)...};
+    const auto which = static_cast<std::size_t>(kernel);
+    return driver->launch(program.kernels[which], device::kKernelNames[which], grid, work_group, all);
   }
-  Status flush();
+  Status flush() { return driver->flush(); }
   // Waits for all. On an error the epoch moves on.
   Status finish();
 
  private:
+  Result<std::byte*> host_bytes(std::int64_t bytes);
   template <typename T>
-  cl_int set(cl_kernel kernel, cl_uint index, const T& value) {
-    return calls.clSetKernelArg(kernel, index, sizeof value, &value);
+  static device::Argument argument(const T& value) {
+    static_assert(std::is_trivially_copyable_v<T>);
+    return {&value, sizeof value};
   }
-  cl_int set(cl_kernel kernel, cl_uint index, const device::Buffer& buffer) {
-    const cl_mem memory = buffer.get();
-    return calls.clSetKernelArg(kernel, index, sizeof memory, &memory);
-  }
-  Status enqueue(cl_kernel handle, device::Kernel kernel, device::Grid grid);
+  static device::Argument argument(const device::Buffer& buffer) { return {&buffer.get(), sizeof buffer.get()}; }
 };
 
 }  // namespace seriatim

@@ -26,6 +26,29 @@ TEST(DevicePath, EveryQueryHasTheHostsRowOutputAndLse) {
   }
 }
 
+// The path over one long sequence: pooled, scored and attended at every count of the contract's edges.
+TEST(DevicePath, EveryCountUpTo262144HasTheHostsRowOutputAndLse) {
+  SERIATIM_SKIP_WITHOUT_DEVICE();
+  std::vector<std::int64_t> tokens;
+  for (const std::int64_t visible : {1, 2, 3, 4, 5, 2047, 2048, 2049, 2050, 2051, 2052, 8191, 8192, 8193, 16'384, 65'536, 131'072, 262'144}) tokens.push_back(visible - 1);
+  for (const std::int64_t r : {3, 4}) {
+    GeometryOptions options = small_path(r, DType::kBf16);
+    options.budget_tokens = 512 * r;
+    const Story story(options, 262'144, 60 + static_cast<std::uint64_t>(r));
+    DeviceStory held(story, open_device(), 64, std::int64_t{256} << 20);
+    held.append(story.tokens());
+    const auto count = static_cast<std::int64_t>(tokens.size());
+    Answers got(story.geometry, count);
+    ASSERT_TRUE(held.ask(tokens, got).ok());
+    Answers due(story.geometry, count);
+    Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+    const Snapshot snapshot = held.snapshot();
+    ASSERT_TRUE(ask(snapshot.layer(0), story, tokens, workspace, due).ok());
+    EXPECT_GE(sparse_rows(due), 6);
+    EXPECT_TRUE(same_answers(got, due)) << "groups of " << r;
+  }
+}
+
 TEST(DevicePath, WorkGroupsAndALoadedMachineChangeNothing) {
   SERIATIM_SKIP_WITHOUT_DEVICE();
   const Story story(small_path(4, DType::kBf16), 300, 91);

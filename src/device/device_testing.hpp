@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -16,16 +17,23 @@
 
 namespace seriatim::testing {
 
-// A machine without a device skips these tests; where SERIATIM_NEED_DEVICE is set, as in CI, it fails them.
-inline bool no_device() {
+// What these tests run on: the device that SERIATIM_TEST_DEVICE names, else the first that keeps the bits.
+inline std::string device_under_test() {
+  if (const char* named = std::getenv("SERIATIM_TEST_DEVICE"); named != nullptr) return named;
   const auto found = list_devices();
-  return (!found.ok() || found->empty()) && std::getenv("SERIATIM_NEED_DEVICE") == nullptr;
+  for (const DeviceInfo& one : found.ok() ? *found : std::vector<DeviceInfo>{}) {
+    if (one.lacks().empty()) return one.name;
+  }
+  return "";
 }
+
+// A machine without a device skips these tests; where SERIATIM_NEED_DEVICE is set, as in CI, it fails them.
+inline bool no_device() { return device_under_test().empty() && std::getenv("SERIATIM_NEED_DEVICE") == nullptr; }
 #define SERIATIM_SKIP_WITHOUT_DEVICE() \
-  if (no_device()) GTEST_SKIP() << "no OpenCL device on this machine"
+  if (no_device()) GTEST_SKIP() << "no device on this machine"
 
 inline std::shared_ptr<Device> open_device(std::int64_t work_group = 0) {
-  auto opened = Device::open("opencl", {.work_group = work_group});
+  auto opened = Device::open(device_under_test(), {.work_group = work_group});
   EXPECT_TRUE(opened.ok()) << opened.status().message();
   return opened.ok() ? *opened : nullptr;
 }

@@ -13,7 +13,8 @@ Result<std::unique_ptr<DeviceMemory>> DeviceMemory::create(std::shared_ptr<Devic
   auto buffer = device->impl().buffer(bytes);
   if (!buffer.ok()) return buffer.status();
   try {
-    AlignedBuffer<std::byte> host(bytes);
+    device::HostArray<std::byte> host;
+    if (Status s = device->impl().host_array(host, bytes); !s.ok()) return s;
     auto impl = std::make_unique<Impl>(std::move(device), std::move(host), std::move(*buffer));
     return std::make_unique<DeviceMemory>(std::move(impl));
   } catch (const std::bad_alloc&) {

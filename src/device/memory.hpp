@@ -6,15 +6,14 @@
 #include <memory>
 #include <optional>
 
-#include "base/aligned_buffer.hpp"
 #include "device/device.hpp"
 
 namespace seriatim {
 
 struct DeviceMemory::Impl {
-  Impl(std::shared_ptr<Device> d, AlignedBuffer<std::byte> h, device::Buffer b)
+  Impl(std::shared_ptr<Device> d, device::HostArray<std::byte> h, device::Buffer b)
       : device(std::move(d)), host(std::move(h)), buffer(std::move(b)),
-        region({host.data(), static_cast<std::size_t>(host.size())}) {}
+        region({host.data(), host.size()}) {}
 
   // Where the device has this byte of a page; nothing if the page is not of this memory.
   std::optional<std::int64_t> place_of(const std::byte* page) const {
@@ -23,7 +22,7 @@ struct DeviceMemory::Impl {
   }
 
   std::shared_ptr<Device> device;  // first, so that it goes last
-  AlignedBuffer<std::byte> host;
+  device::HostArray<std::byte> host;
   device::Buffer buffer;
   RegionAllocator region;
 };

@@ -3,8 +3,6 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include <array>
-
 namespace seriatim::device {
 namespace {
 
@@ -34,7 +32,7 @@ Result<OpenClCalls> load() {
 
 }  // namespace
 
-Result<const OpenClCalls*> installed_calls() {
+Result<const OpenClCalls*> installed_opencl() {
   static const Result<OpenClCalls> calls = load();
   if (!calls.ok()) return calls.status();
   return &calls.value();

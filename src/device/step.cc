@@ -23,7 +23,7 @@ Status invalid(std::string_view argument, std::string_view what, Place place = {
 }
 
 // Every element as f32, dense: exact.
-void widen(const ConstTensor& from, std::vector<float>& to) {
+void widen(const ConstTensor& from, const device::HostArray<float>& to) {
   std::size_t next = 0;
   for (std::int64_t a = 0; a < from.shape[0]; ++a) {
     for (std::int64_t b = 0; b < from.shape[1]; ++b) {
@@ -59,30 +59,50 @@ Status admit_count(const DeviceWorkspace::Impl& work, std::int64_t count) {
 
 }  // namespace
 
-Status DeviceWorkspace::Impl::enqueue_plan(const device::DeviceLayer& layer, const device::Buffer& memory, bool weighted, bool exclude_nan) {
+Status DeviceWorkspace::Impl::launch_score(const device::DeviceLayer& layer, const device::Buffer& memory, bool weighted, bool exclude_nan) {
   Device::Impl& driver = device->impl();
-  const std::int64_t lanes = driver.work_group;
-  const std::int64_t r = geometry.group_tokens();
   std::int64_t groups = 0;
-  for (std::int64_t q = 0; q < planned; ++q) groups = std::max(groups, host_visible[static_cast<std::size_t>(q)] / r);
+  for (std::int64_t q = 0; q < planned; ++q) groups = std::max(groups, host_visible[static_cast<std::size_t>(q)] / geometry.group_tokens());
   const std::int32_t weights = weighted ? 1 : 0;
   const std::int32_t exclude = exclude_nan ? 1 : 0;
+  return driver.launch(*program, Kernel::kScore, {device::groups_of(groups, driver.work_group), planned}, memory, layer.in_use().groups.buffer, index_queries,
+                       head_weights, visible, scores, layer.args, shape, score_stride, weights, exclude);
+}
+
+Status DeviceWorkspace::Impl::launch_select(bool exclude_nan) {
+  const std::int32_t exclude = exclude_nan ? 1 : 0;
+  return device->impl().launch(*program, Kernel::kSelect, {planned}, scores, visible, chosen, counts, first_nan, shape, score_stride, exclude);
+}
+
+Status DeviceWorkspace::Impl::launch_row(const device::LayerArgs& layer) {
+  Device::Impl& driver = device->impl();
+  return driver.launch(*program, Kernel::kRow, {device::groups_of(geometry.row_capacity(), driver.work_group), planned}, chosen, counts, visible, rows, widths,
+                       layer, shape);
+}
+
+Status DeviceWorkspace::Impl::launch_attend(const device::DeviceLayer& layer, const device::Buffer& memory, bool has_sinks) {
+  Device::Impl& driver = device->impl();
+  const std::int64_t blocks = geometry.kv_heads() * device::groups_of(geometry.heads_per_kv(), kBlockHeads);
+  if (Status s = driver.launch(*program, Kernel::kSplits, {splits, blocks, attended}, memory, layer.in_use().tokens.buffer, queries, rows, widths, partials,
+                               layer.args, shape, splits);
+      !s.ok()) {
+    return s;
+  }
+  const std::int32_t sinks_given = has_sinks ? 1 : 0;
+  const auto dtype = static_cast<std::int32_t>(to_output.dtype);
+  return driver.launch(*program, Kernel::kFold, {geometry.query_heads(), attended}, partials, sinks, widths, output, lse, overflow, shape, splits, sinks_given, dtype);
+}
+
+Status DeviceWorkspace::Impl::enqueue_plan(const device::DeviceLayer& layer, const device::Buffer& memory, bool weighted, bool exclude_nan) {
+  Device::Impl& driver = device->impl();
   if (Status s = driver.write(index_queries, 0, host_index_queries.data(), planned * geometry.index_heads() * geometry.index_dim() * 4); !s.ok()) return s;
   if (weighted) {
     if (Status s = driver.write(head_weights, 0, host_head_weights.data(), planned * geometry.index_heads() * 4); !s.ok()) return s;
   }
   if (Status s = driver.write(visible, 0, host_visible.data(), planned * 8); !s.ok()) return s;
-  if (Status s = driver.launch(*program, Kernel::kScore, {device::groups_of(groups, lanes), planned}, memory, layer.in_use().groups.buffer, index_queries,
-                               head_weights, visible, scores, layer.args, shape, score_stride, weights, exclude);
-      !s.ok()) {
-    return s;
-  }
-  if (Status s = driver.launch(*program, Kernel::kSelect, {planned}, scores, visible, chosen, counts, first_nan, shape, score_stride, exclude); !s.ok()) return s;
-  if (Status s = driver.launch(*program, Kernel::kRow, {device::groups_of(geometry.row_capacity(), lanes), planned}, chosen, counts, visible, rows, widths,
-                               layer.args, shape);
-      !s.ok()) {
-    return s;
-  }
+  if (Status s = launch_score(layer, memory, weighted, exclude_nan); !s.ok()) return s;
+  if (Status s = launch_select(exclude_nan); !s.ok()) return s;
+  if (Status s = launch_row(layer.args); !s.ok()) return s;
   if (Status s = driver.read(first_nan, host_first_nan.data(), planned * 4); !s.ok()) return s;
   if (Status s = driver.read(widths, host_widths.data(), planned * 4); !s.ok()) return s;
   if (Status s = driver.read(rows, host_rows.data(), planned * geometry.row_capacity() * 4); !s.ok()) return s;
@@ -100,17 +120,7 @@ Status DeviceWorkspace::Impl::enqueue_attend(const device::DeviceLayer& layer, c
     if (Status s = driver.write(rows, 0, given_rows.data(), attended * geometry.row_capacity() * 4); !s.ok()) return s;
     if (Status s = driver.write(widths, 0, given_widths.data(), attended * 4); !s.ok()) return s;
   }
-  const std::int64_t blocks = geometry.kv_heads() * device::groups_of(geometry.heads_per_kv(), kBlockHeads);
-  if (Status s = driver.launch(*program, Kernel::kSplits, {splits, blocks, attended}, memory, layer.in_use().tokens.buffer, queries, rows, widths, partials,
-                               layer.args, shape, splits);
-      !s.ok()) {
-    return s;
-  }
-  const std::int32_t sinks_given = has_sinks ? 1 : 0;
-  const auto dtype = static_cast<std::int32_t>(to_output.dtype);
-  if (Status s = driver.launch(*program, Kernel::kFold, {heads, attended}, partials, sinks, widths, output, lse, overflow, shape, splits, sinks_given, dtype); !s.ok()) {
-    return s;
-  }
+  if (Status s = launch_attend(layer, memory, has_sinks); !s.ok()) return s;
   if (Status s = driver.read(output, host_output.data(), attended * heads * geometry.value_dim() * dtype_bytes(to_output.dtype)); !s.ok()) return s;
   if (Status s = driver.read(lse, host_lse.data(), attended * heads * 4); !s.ok()) return s;
   if (Status s = driver.read(overflow, host_overflow.data(), attended * heads * 4); !s.ok()) return s;

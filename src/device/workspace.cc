@@ -67,21 +67,24 @@ Status DeviceWorkspace::Impl::prepare(std::int64_t visible_tokens, std::int64_t 
     device_bytes += one.buffer.bytes();
   }
 
-  const auto entries = [most](std::int64_t each) { return static_cast<std::size_t>(most * each); };
-  host_index_queries.resize(entries(index_floats));
-  host_head_weights.resize(entries(geometry.index_heads()));
-  host_visible.resize(entries(1));
-  host_first_nan.resize(entries(1));
-  host_rows.resize(entries(geometry.row_capacity()));
-  host_widths.resize(entries(1));
-  given_rows.resize(entries(geometry.row_capacity()));
-  given_widths.resize(entries(1));
-  host_queries.resize(entries(heads * geometry.head_dim()));
-  host_sinks.resize(static_cast<std::size_t>(heads));
-  host_output.resize(entries(heads * geometry.value_dim() * 4));
-  host_lse.resize(entries(heads));
-  host_overflow.resize(entries(heads));
-  return {};
+  Status status;
+  const auto host = [&](auto& array, std::int64_t entries) {
+    if (status.ok()) status = driver.host_array(array, entries);  // no more than the device's buffers, whose sizes fit
+  };
+  host(host_index_queries, most * index_floats);
+  host(host_head_weights, most * geometry.index_heads());
+  host(host_visible, most);
+  host(host_first_nan, most);
+  host(host_rows, most * geometry.row_capacity());
+  host(host_widths, most);
+  host(given_rows, most * geometry.row_capacity());
+  host(given_widths, most);
+  host(host_queries, most * heads * geometry.head_dim());
+  host(host_sinks, heads);
+  host(host_output, most * heads * geometry.value_dim() * 4);
+  host(host_lse, most * heads);
+  host(host_overflow, most * heads);
+  return status;
 }
 
 bool DeviceWorkspace::Impl::needs_scores(std::int64_t visible_tokens) const {

@@ -4,7 +4,6 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <vector>
 
 #include "device/sequence.hpp"
 #include "seriatim/device.hpp"
@@ -17,6 +16,11 @@ struct DeviceWorkspace::Impl {
   // Errors  Overflow, Unsupported, OutOfMemory, Io. Throws bad_alloc.
   Status prepare(std::int64_t visible_tokens, std::int64_t queries);
 
+  // One kernel each (attend: splits and their fold), over what the buffers hold of the open plan and attend.
+  Status launch_score(const device::DeviceLayer& layer, const device::Buffer& memory, bool weighted, bool exclude_nan);
+  Status launch_select(bool exclude_nan);
+  Status launch_row(const device::LayerArgs& layer);
+  Status launch_attend(const device::DeviceLayer& layer, const device::Buffer& memory, bool has_sinks);
   Status enqueue_plan(const device::DeviceLayer& layer, const device::Buffer& memory, bool weighted, bool exclude_nan);
   Status enqueue_attend(const device::DeviceLayer& layer, const device::Buffer& memory, bool own_rows, bool has_sinks);
   // Drops what was enqueued. Gives `status`.
@@ -44,10 +48,10 @@ struct DeviceWorkspace::Impl {
   device::Buffer queries, sinks, partials, output, lse, overflow;
 
   // The host's side of what crosses; a write or a read may be using it until wait().
-  std::vector<float> host_index_queries, host_head_weights, host_queries, host_sinks, host_lse;
-  std::vector<std::int64_t> host_visible;
-  std::vector<std::int32_t> host_first_nan, host_rows, host_widths, given_rows, given_widths, host_overflow;
-  std::vector<std::byte> host_output;
+  device::HostArray<float> host_index_queries, host_head_weights, host_queries, host_sinks, host_lse;
+  device::HostArray<std::int64_t> host_visible;
+  device::HostArray<std::int32_t> host_first_nan, host_rows, host_widths, given_rows, given_widths, host_overflow;
+  device::HostArray<std::byte> host_output;
 
   // What wait() is to finish.
   std::int64_t planned = -1;  // queries; -1: no plan is open

@@ -56,8 +56,8 @@ class Run {
     CacheOptions options;
     options.layers[0].index_norm_weight = p_.norm_weight;
     options.capacity_tokens = p_.tokens() + 64 * 16 * g_.group_tokens();
-    if (way_.device_work_group != 0) {
-      auto side = make_device_side(way_.device_work_group, p_);
+    if (!way_.device.backend.empty()) {
+      auto side = make_device_side(way_.device, p_);
       if (!side.ok()) return side.status();
       device_ = *std::move(side);
       options.allocator = &device_->allocator();
@@ -230,8 +230,8 @@ const char* part_name(Part part) {
 }
 
 std::string Way::name() const {
-  std::string name = device_work_group != 0 ? fmt::format("device, work-groups of {}", device_work_group)
-                                            : fmt::format("{}, {} thread{}", kernels.name(), threads, threads == 1 ? "" : "s");
+  std::string name = !device.backend.empty() ? fmt::format("{}, work-groups of {}", device.backend, device.work_group)
+                                             : fmt::format("{}, {} thread{}", kernels.name(), threads, threads == 1 ? "" : "s");
   if (batch == Batch::kAlone) name += ", each query alone";
   if (batch == Batch::kNeighbours) name += ", among neighbours";
   if (chunk > 0) name += fmt::format(", chunks of {}", chunk);

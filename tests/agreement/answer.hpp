@@ -23,12 +23,18 @@ enum class Batch : std::uint8_t {
   kNeighbours,  // in another order, each more than once
 };
 
+// On the first device of a backend that keeps the bits, by work-groups of so many lanes.
+struct DeviceWay {
+  std::string backend;  // empty: none
+  std::int64_t work_group = 0;
+};
+
 struct Way {
   Kernels kernels = Kernels::reference();
   Executor* executor = nullptr;
   int threads = 1;
   Batch batch = Batch::kTogether;
-  std::int64_t device_work_group = 0;  // other than 0: on the device, by work-groups of so many lanes
+  DeviceWay device = {};  // with a backend: there, not on the host
   std::int64_t chunk = 0;  // so many tokens are appended, and their queries asked before the commit; 0: all at once
 
   std::string name() const;

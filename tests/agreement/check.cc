@@ -62,13 +62,15 @@ std::vector<Way> Checker::ways() const {
 void Checker::add_device_ways(std::vector<Way>& ways) const {
   if (extent_ == Extent::kLean) return;  // an emulator has no device
   const Way plain{.kernels = kernels_.front(), .executor = executors_[0].get()};
-  for (const std::int64_t work_group : device_work_groups()) {
-    ways.push_back(plain);
-    ways.back().device_work_group = work_group;
-    ways.back().batch = work_group == device_work_groups().front() ? Batch::kTogether : Batch::kNeighbours;
-    ways.push_back(plain);
-    ways.back().device_work_group = work_group;
-    ways.back().chunk = work_group == device_work_groups().front() ? 64 : 5;
+  for (const std::string& backend : device_backends()) {
+    for (const bool usual : {true, false}) {
+      ways.push_back(plain);
+      ways.back().device = {backend, usual ? 128 : 32};
+      ways.back().batch = usual ? Batch::kTogether : Batch::kNeighbours;
+      ways.push_back(plain);
+      ways.back().device = {backend, usual ? 128 : 32};
+      ways.back().chunk = usual ? 64 : 5;
+    }
   }
 }
 
@@ -166,7 +168,7 @@ void Checker::check(const Case& one) {
 Status Checker::finish(const std::string& path) const {
   std::string names;
   for (const Kernels& kernels : kernels_) names += fmt::format("{}{}", names.empty() ? "" : ",", kernels.name());
-  const std::string device = device_work_groups().empty() || extent_ == Extent::kLean ? "none" : device_product();
+  const std::string device = extent_ == Extent::kLean || device_backends().empty() ? "none" : device_products();
   const std::string closing = fmt::format(
       "kernels {}\ndevice {}\ncases {}\nleft_out {}\nanswers {}\ndigests {}\nvalues {}\nflips {}\nfailed {}\n", names, device, passed_ + failed_, left_out_, answers_, digests_, values_, flips_, failed_);
   std::printf("kernels: %s\ndevice: %s\n%lld cases left out by the extent asked for\n%lld answers: %lld digests of %lld values compared, %lld flipped bits seen\n%lld passed, %lld failed\n", names.c_str(), device.c_str(),

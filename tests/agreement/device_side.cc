@@ -13,12 +13,12 @@ namespace {
 
 constexpr std::int64_t kMostQueries = 32;
 
-// One device per work-group size, so that its kernels are built once.
-Result<std::shared_ptr<Device>> device_of(std::int64_t work_group) {
-  static std::map<std::int64_t, std::shared_ptr<Device>> opened;
-  auto& device = opened[work_group];
+// One device per backend and work-group size, so that its kernels are built once.
+Result<std::shared_ptr<Device>> device_of(const DeviceWay& way) {
+  static std::map<std::pair<std::string, std::int64_t>, std::shared_ptr<Device>> opened;
+  auto& device = opened[{way.backend, way.work_group}];
   if (device != nullptr) return device;
-  auto made = Device::open("opencl", {.work_group = work_group});
+  auto made = Device::open(way.backend, {.work_group = way.work_group});
   if (!made.ok()) return made.status();
   device = *std::move(made);
   return device;
@@ -131,19 +131,28 @@ class Side final : public DeviceSide {
 
 }  // namespace
 
-std::vector<std::int64_t> device_work_groups() {
-  if (device_product().empty()) return {};
-  return {128, 32};
+std::vector<std::string> device_backends() {
+  std::vector<std::string> usable;
+  const auto found = list_devices();
+  for (const std::string backend : {"opencl", "cuda"}) {
+    const auto keeps_bits = [&](const DeviceInfo& one) { return one.name.starts_with(backend + ":") && one.lacks().empty(); };
+    if (found.ok() && std::ranges::any_of(*found, keeps_bits)) usable.push_back(backend);
+  }
+  return usable;
 }
 
-std::string device_product() {
-  const auto device = device_of(128);
-  if (!device.ok()) return {};
-  return (*device)->info().name + " (" + (*device)->info().product + ")";
+std::string device_products() {
+  std::string names;
+  for (const std::string& backend : device_backends()) {
+    const auto device = device_of({backend, 128});
+    if (!device.ok()) continue;  // the case then says why
+    names += (names.empty() ? "" : ", ") + (*device)->info().name + " (" + (*device)->info().product + ")";
+  }
+  return names;
 }
 
-Result<std::unique_ptr<DeviceSide>> make_device_side(std::int64_t work_group, const Problem& problem) {
-  const auto device = device_of(work_group);
+Result<std::unique_ptr<DeviceSide>> make_device_side(const DeviceWay& way, const Problem& problem) {
+  const auto device = device_of(way);
   if (!device.ok()) return device.status();
   auto side = std::make_unique<Side>(problem, *device);
   if (Status s = side->prepare(problem); !s.ok()) return s;

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "agreement/answer.hpp"
 #include "agreement/problem.hpp"
 #include "seriatim/cache.hpp"
 #include "seriatim/sequence.hpp"
@@ -26,12 +27,12 @@ class DeviceSide {
   virtual Result<std::vector<std::byte>> pooled(const Snapshot& snapshot) = 0;
 };
 
-// Work-group sizes to run on the first device that keeps the bits; empty where there is none.
-std::vector<std::int64_t> device_work_groups();
-// "opencl:0 (product)"; empty where there is none.
-std::string device_product();
+// The backends that have a device that keeps the bits.
+std::vector<std::string> device_backends();
+// "opencl:0 (product), cuda:0 (product)"; empty where there is none.
+std::string device_products();
 
 // Errors  those of the device room.
-Result<std::unique_ptr<DeviceSide>> make_device_side(std::int64_t work_group, const Problem& problem);
+Result<std::unique_ptr<DeviceSide>> make_device_side(const DeviceWay& way, const Problem& problem);
 
 }  // namespace seriatim::agreement

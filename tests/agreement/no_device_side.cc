@@ -2,11 +2,11 @@
 
 namespace seriatim::agreement {
 
-std::vector<std::int64_t> device_work_groups() { return {}; }
+std::vector<std::string> device_backends() { return {}; }
 
-std::string device_product() { return {}; }
+std::string device_products() { return {}; }
 
-Result<std::unique_ptr<DeviceSide>> make_device_side(std::int64_t, const Problem&) {
+Result<std::unique_ptr<DeviceSide>> make_device_side(const DeviceWay&, const Problem&) {
   return Status::error(Code::kUnsupported, "device", "device: this build has no device backend");
 }
 

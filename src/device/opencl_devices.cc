@@ -1,10 +1,12 @@
+// What OpenCL's devices are and promise.
 #include <fmt/format.h>
 
-#include "device/device.hpp"
-#include "device/list.hpp"
+#include <string>
+#include <utility>
 
-namespace seriatim {
-namespace device {
+#include "device/opencl_calls.hpp"
+
+namespace seriatim::device {
 namespace {
 
 // A text of the driver's; empty if it refuses one.
@@ -56,40 +58,13 @@ Result<std::vector<Listed>> find_devices(const OpenClCalls& calls) {
     if (calls.clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &count) != CL_SUCCESS || count == 0) continue;
     std::vector<cl_device_id> devices(count);
     if (Status s = check(calls.clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, count, devices.data(), nullptr), "listing devices"); !s.ok()) return s;
-    for (const cl_device_id id : devices) found.push_back({id, describe(calls, id, found.size())});
+    for (const cl_device_id id : devices) {
+      DeviceInfo info = describe(calls, id, found.size());
+      const bool division = info.division;
+      found.push_back({std::move(info), [calls, id, division] { return open_opencl(calls, id, division); }});
+    }
   }
   return found;
 }
 
-Result<std::vector<DeviceInfo>> list_devices_by(const OpenClCalls& calls) {
-  const auto found = find_devices(calls);
-  if (!found.ok()) return found.status();
-  std::vector<DeviceInfo> infos;
-  for (const Listed& one : *found) infos.push_back(one.info);
-  return infos;
-}
-
-}  // namespace device
-
-std::string DeviceInfo::lacks() const {
-  std::string all;
-  const auto add = [&all](bool promised, std::string_view what) {
-    if (promised) return;
-    if (!all.empty()) all += ", ";
-    all += what;
-  };
-  add(doubles, "double precision");
-  add(fma, "a correctly rounded fused multiply-add");
-  add(division, "correctly rounded division and square root");
-  add(subnormals, "subnormals");
-  add(rounds, "rounding to nearest");
-  return all;
-}
-
-Result<std::vector<DeviceInfo>> list_devices() {
-  const auto calls = device::installed_calls();
-  if (!calls.ok()) return calls.status();
-  return device::list_devices_by(**calls);
-}
-
-}  // namespace seriatim
+}  // namespace seriatim::device

@@ -1,0 +1,39 @@
+// A cache whose pages have copies on a device, and the device's plan and attend over what the cache holds.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "seriatim/cache.hpp"
+#include "seriatim/device.hpp"
+#include "seriatim/sequence.hpp"
+
+namespace seriatim::python {
+
+struct LayerHandle;
+
+// Threads  calls take turns.
+class CacheDevice {
+ public:
+  virtual ~CacheDevice() = default;
+  virtual const DeviceInfo& info() const = 0;
+  virtual PageAllocator* allocator() = 0;
+  // As seriatim::plan and attend over `view`, which is `layer`'s. Without the interpreter's lock.
+  virtual Status plan(const LayerHandle& layer, const LayerView& view, const IndexQueries& queries, NanPolicy nan, Rows rows) = 0;
+  virtual Status attend(const LayerHandle& layer, const LayerView& view, const AttendQueries& queries, Rows rows, Tensor output, Tensor lse) = 0;
+  // The sequence is gone: what is kept of it goes too.
+  virtual void forget(SequenceId sequence) = 0;
+};
+
+// Errors  those of Device::open and of taking its memory; InvalidArgument: no capacity; Unsupported: a build without devices.
+Result<std::unique_ptr<CacheDevice>> make_cache_device(const std::string& name, const Geometry& geometry, const CacheOptions& options);
+Result<std::vector<DeviceInfo>> devices();
+std::string lacks(const DeviceInfo& info);
+
+void bind_device(nanobind::module_& module);
+
+}  // namespace seriatim::python

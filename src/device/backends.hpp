@@ -1,0 +1,19 @@
+// The backends that this build has.
+#pragma once
+
+#include <vector>
+
+#include "device/driver.hpp"
+
+namespace seriatim::device {
+
+struct Found {
+  std::vector<Listed> devices;
+  bool asked = false;  // a backend could be asked
+  Status fault;        // why others could not: no loader, or what a driver reported
+};
+
+// The devices of all backends, numbered in each.
+Found find_all();
+
+}  // namespace seriatim::device

@@ -1,0 +1,162 @@
+// The CUDA backend, and the CUDA form of the kernels' text, over an emulated driver: the bits, the cache's operations, and a
+// driver that refuses, loses or lacks something. What this cannot show is a GPU's own arithmetic and timing.
+#include <gtest/gtest.h>
+
+#include "device/device_testing.hpp"
+#include "device/emulated/cuda.hpp"
+
+namespace seriatim::testing {
+namespace {
+
+// Each test begins with a driver without faults, and ends with everything given back.
+class CudaEmulated : public ::testing::Test {
+ protected:
+  void SetUp() override { cuda_faults() = {}; }
+  void TearDown() override { EXPECT_EQ(cuda_faults().held, 0) << "something of the driver's was not given back"; }
+};
+
+std::shared_ptr<Device> opened(std::int64_t work_group = 4) { return DeviceStory::must(open_emulated(work_group)); }
+
+TEST_F(CudaEmulated, EveryQueryHasTheHostsRowOutputAndLse) {
+  for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+    for (const std::int64_t r : {1, 2, 3, 4}) {
+      const Story story(small_path(r, dtype), 70 * r, 40 + static_cast<std::uint64_t>(r));
+      const Answers host = one_call(story);
+      EXPECT_GT(sparse_rows(host), 0);
+      EXPECT_TRUE(same_answers(device_answers(story, opened()), host)) << dtype_name(dtype) << ", groups of " << r;
+    }
+  }
+}
+
+TEST_F(CudaEmulated, WorkGroupsOfAnySizeGiveTheSameBits) {
+  const Story story(small_path(4, DType::kBf16), 300, 91);
+  const Answers host = one_call(story);
+  for (const std::int64_t work_group : {1, 4, 7}) EXPECT_TRUE(same_answers(device_answers(story, opened(work_group)), host)) << work_group;
+}
+
+TEST_F(CudaEmulated, AStepReturnsBeforeItsWorkIsDone) {
+  const Story story(small_path(), 60, 18);
+  DeviceStory held(story, opened());
+  held.append(story.tokens());
+  const std::vector<std::int64_t> tokens{50};
+  const Asked asked(story, tokens);
+  const Answers due = one_call(story);
+  Answers got(story.geometry, 1);
+  ASSERT_TRUE(held.workspace().plan(held.sequence(), 0, asked.for_plan(), NanPolicy::kRefuse, got.rows_from(0)).ok());
+  ASSERT_TRUE(held.workspace().attend(held.sequence(), 0, asked.for_attend(), std::nullopt, got.output.writable(), got.lse.writable()).ok());
+  EXPECT_TRUE(got.rows_untouched() && got.outputs_untouched());
+  ASSERT_TRUE(held.workspace().wait().ok());
+  EXPECT_TRUE(same_bits(got.of(0), due.of(50)));
+}
+
+TEST_F(CudaEmulated, AnyFailedCallLeavesOutputsAndTheHeldStateAndTheNextTryIsRight) {
+  const Story story(small_path(), 160, 31);
+  const Answers host = one_call(story);
+  DeviceStory held(story, opened());
+  held.append(100);
+  auto transaction = DeviceStory::must(held.cache().begin());
+  ASSERT_TRUE(transaction.append(held.id(), 0, story.batch(100, 60)).ok());
+  const LayerView staged = *transaction.layer(held.id(), 0);
+  const auto step = [&](Answers& answers) -> Status {
+    if (Status s = held.sequence().follow(held.snapshot()); !s.ok()) return s;
+    if (Status s = held.sequence().stage(0, staged); !s.ok()) return s;
+    return held.ask(every_token(100, 60), answers);
+  };
+  std::int64_t failures = 0;
+  for (std::int64_t nth = 1;; ++nth) {
+    Answers failed(story.geometry, 60);
+    cuda_faults().left = nth;
+    const Status status = step(failed);
+    const bool fired = cuda_faults().left == 0;
+    cuda_faults().left = 0;
+    if (!fired) {
+      EXPECT_TRUE(status.ok()) << status.message();
+      break;
+    }
+    ++failures;
+    ASSERT_TRUE(fails_with(status, Code::kOutOfMemory, "device")) << nth;
+    ASSERT_TRUE(failed.rows_untouched() && failed.outputs_untouched()) << nth;
+    ASSERT_TRUE(held.sequence().follow(held.snapshot()).ok()) << nth;
+    Answers before(story.geometry, 10);
+    ASSERT_TRUE(held.ask(every_token(90, 10), before).ok()) << nth;
+    for (std::int64_t i = 0; i < 10; ++i) ASSERT_TRUE(same_bits(before.of(i), host.of(90 + i))) << nth;
+  }
+  EXPECT_GT(failures, 20);
+  transaction.rollback();
+}
+
+TEST_F(CudaEmulated, OpeningBuildingAndTakingMemoryFailCleanlyAtEveryCall) {
+  const Story story(small_path(), 40, 33);
+  std::int64_t failures = 0;
+  for (std::int64_t nth = 1;; ++nth) {
+    cuda_faults().left = nth;
+    const auto all = [&]() -> Status {
+      const auto device = open_emulated();
+      if (!device.ok()) return device.status();
+      const auto memory = DeviceMemory::create(*device, 1 << 20);
+      if (!memory.ok()) return memory.status();
+      const auto sequence = DeviceSequence::create(**memory, story.geometry, {LayerParameters{}}, 400);
+      if (!sequence.ok()) return sequence.status();
+      return DeviceWorkspace::create(*device, story.geometry, 400, 4).status();
+    }();
+    EXPECT_EQ(cuda_faults().held, 0) << nth;
+    if (cuda_faults().left > 0) {
+      EXPECT_TRUE(all.ok()) << all.message();
+      break;
+    }
+    ++failures;
+    ASSERT_TRUE(fails_with(all, Code::kOutOfMemory, "device")) << nth;
+  }
+  cuda_faults().left = 0;
+  EXPECT_GT(failures, 45);
+}
+
+TEST_F(CudaEmulated, ALostDeviceIsReportedAtEveryCallAndOutputsStay) {
+  const Story story(small_path(), 60, 34);
+  {
+    DeviceStory held(story, opened());
+    held.append(50);
+    cuda_faults().lost = true;
+    Answers answers(story.geometry, 10);
+    for (int tries = 0; tries < 2; ++tries) {
+      EXPECT_TRUE(fails_with(held.ask(every_token(40, 10), answers), Code::kIo, "device"));
+      EXPECT_TRUE(fails_with(held.sequence().follow(held.snapshot()), Code::kIo, "device"));
+    }
+    EXPECT_TRUE(answers.rows_untouched() && answers.outputs_untouched());
+    EXPECT_TRUE(held.snapshot().check().ok());
+  }
+}
+
+TEST_F(CudaEmulated, AStepTakesNoDeviceMemory) {
+  const Story story(small_path(), 200, 32);
+  DeviceStory held(story, opened());
+  held.append(100);
+  const std::int64_t before = cuda_faults().buffers_made;
+  const std::int64_t taken = cuda_faults().held;
+  EXPECT_GT(before, 10);
+  for (std::int64_t t = 100; t < 200; ++t) {
+    held.append(1);
+    Answers answers(story.geometry, 1);
+    ASSERT_TRUE(held.ask(every_token(t, 1), answers).ok());
+  }
+  EXPECT_EQ(cuda_faults().buffers_made, before);
+  EXPECT_EQ(cuda_faults().held, taken);
+}
+
+TEST_F(CudaEmulated, WhatIsMissingIsNamed) {
+  cuda_faults().no_device = true;
+  EXPECT_TRUE(fails_with(open_emulated().status(), Code::kNotFound, "device"));
+  cuda_faults() = {};
+  cuda_faults().no_compiler = true;
+  const Status status = open_emulated().status();
+  EXPECT_TRUE(fails_with(status, Code::kUnsupported, "device"));
+  EXPECT_NE(status.message().find("run-time compiler"), std::string_view::npos) << status.message();
+  cuda_faults() = {};
+  const auto broken = DeviceStory::must(open_emulated(4, "extern \"C\" __global__ void broken() { no_such_name(); }\n"));
+  const Status unbuilt = DeviceWorkspace::create(broken, *Geometry::admit(small_path()), 100, 1).status();
+  EXPECT_TRUE(fails_with(unbuilt, Code::kUnsupported, "device"));
+  EXPECT_NE(unbuilt.message().find("no_such_name"), std::string_view::npos) << unbuilt.message();
+}
+
+}  // namespace
+}  // namespace seriatim::testing

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <string_view>
 #include <utility>
 
 #ifdef SERIATIM_DEVICE_CUDA
@@ -15,20 +16,14 @@
 namespace seriatim::device {
 namespace {
 
-#if defined(SERIATIM_DEVICE_CUDA) || defined(SERIATIM_DEVICE_OPENCL)
 void add(Found& all, Result<std::vector<Listed>> some) {
   if (some.ok()) {
     all.asked = true;
     all.devices.insert(all.devices.end(), std::make_move_iterator(some->begin()), std::make_move_iterator(some->end()));
-  } else if (all.fault.ok()) {
-    all.fault = some.status();
   } else {
-    constexpr std::string_view kPrefix = "device: ";
-    const std::string_view more = some.status().message();
-    all.fault = Status::error(all.fault.code(), "device", fmt::format("{}; {}", all.fault.message(), more.substr(more.starts_with(kPrefix) ? kPrefix.size() : 0)));
+    all.fault = all.fault.ok() ? some.status() : both(all.fault.code(), all.fault, some.status());
   }
 }
-#endif
 
 template <typename Calls>
 Result<std::vector<Listed>> find(const Result<const Calls*>& calls) {
@@ -37,6 +32,13 @@ Result<std::vector<Listed>> find(const Result<const Calls*>& calls) {
 }
 
 }  // namespace
+
+Status both(Code code, const Status& first, const Status& second) {
+  constexpr std::string_view kPrefix = "device: ";
+  std::string_view more = second.message();
+  if (more.starts_with(kPrefix)) more.remove_prefix(kPrefix.size());
+  return Status::error(code, "device", fmt::format("{}; {}", first.message(), more));
+}
 
 Found find_all() {
   Found all;

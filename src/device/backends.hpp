@@ -13,6 +13,9 @@ struct Found {
   Status fault;        // why others could not: no loader, or what a driver reported
 };
 
+// One status with both messages.
+Status both(Code code, const Status& first, const Status& second);
+
 // The devices of all backends, numbered in each.
 Found find_all();
 

@@ -86,7 +86,7 @@ Result<std::shared_ptr<Device>> Device::open(std::string_view name, const Device
   if (!found.asked) return found.fault;
   auto opened = device::open_one(found.devices, name, options);
   if (opened.ok() || opened.status().code() != Code::kNotFound || found.fault.ok()) return opened;
-  return Status::error(Code::kNotFound, "device", fmt::format("{} ({})", opened.status().message(), found.fault.message()));
+  return device::both(Code::kNotFound, opened.status(), found.fault);
 }
 
 Device::Device(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

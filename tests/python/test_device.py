@@ -17,6 +17,7 @@ def devices():
         return []
 
 
+NAME = next((device.name for device in devices() if not device.lacks), "opencl")
 pytestmark = pytest.mark.skipif(not devices() and "SERIATIM_NEED_DEVICE" not in os.environ, reason="no device on this machine")
 
 
@@ -29,8 +30,8 @@ def answers(layer, tokens, first, last):
 
 def test_a_published_state_gives_the_hosts_bits(geometry, tokens):
     _, host = filled(geometry, tokens)
-    cache, user = filled(geometry, tokens, device="opencl")
-    assert cache.device.name == devices()[0].name and cache.device.lacks == ""
+    cache, user = filled(geometry, tokens, device=NAME)
+    assert cache.device.name == NAME and cache.device.lacks == ""
     assert host.layer().plan(tokens.index_queries[-1:], [74]).counts[0] < 75  # a sparse row is among them
     assert answers(user.layer(), tokens, 0, 75) == answers(host.layer(), tokens, 0, 75)
 
@@ -38,7 +39,7 @@ def test_a_published_state_gives_the_hosts_bits(geometry, tokens):
 def test_staged_tokens_a_rollback_a_fork_and_an_eviction_give_the_hosts_bits(geometry, tokens):
     _, whole = filled(geometry, tokens)
     due = {last: answers(whole.layer(), tokens, last - 5, last) for last in (50, 75)}
-    cache = seriatim.Cache(geometry, layers=2, capacity_tokens=2048, device="opencl")
+    cache = seriatim.Cache(geometry, layers=2, capacity_tokens=2048, device=NAME)
     user = cache.add()
 
     def append(step, sequence, first, last):
@@ -70,13 +71,13 @@ def test_staged_tokens_a_rollback_a_fork_and_an_eviction_give_the_hosts_bits(geo
 
 
 def test_what_cannot_be_is_refused_by_name_and_leaves_the_outputs(geometry, tokens):
-    with pytest.raises(seriatim.NotFound, match=devices()[0].name) as caught:
+    with pytest.raises(seriatim.NotFound, match=NAME) as caught:
         seriatim.Cache(geometry, capacity_tokens=64, device="nope")
     assert caught.value.argument == "device"
     with pytest.raises(seriatim.InvalidArgument) as caught:
-        seriatim.Cache(geometry, device="opencl")
+        seriatim.Cache(geometry, device=NAME)
     assert caught.value.argument == "capacity_tokens"
-    _, user = filled(geometry, tokens, device="opencl")
+    _, user = filled(geometry, tokens, device=NAME)
     with pytest.raises(seriatim.InvalidArgument) as caught:
         user.layer().plan(tokens.index_queries[:1], [0], workspace=seriatim.Workspace(geometry, 64))
     assert caught.value.argument == "workspace"
@@ -88,7 +89,7 @@ def test_what_cannot_be_is_refused_by_name_and_leaves_the_outputs(geometry, toke
 
 
 def test_a_mapped_file_is_refused_and_a_copied_one_serves(geometry, tokens, tmp_path):
-    cache, user = filled(geometry, tokens, device="opencl")
+    cache, user = filled(geometry, tokens, device=NAME)
     path = tmp_path / "cache.safetensors"
     cache.save(path)
     due = answers(user.layer(), tokens, 70, 75)
@@ -102,7 +103,7 @@ def test_a_mapped_file_is_refused_and_a_copied_one_serves(geometry, tokens, tmp_
 
 
 def test_a_snapshot_outlives_its_cache_and_the_device(geometry, tokens):
-    cache, user = filled(geometry, tokens, device="opencl")
+    cache, user = filled(geometry, tokens, device=NAME)
     due = answers(user.layer(), tokens, 70, 75)
     layer = user.snapshot().layer(0)
     user.remove()

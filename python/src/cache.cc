@@ -141,12 +141,18 @@ void copy_from(const SequenceHandle& self, const SequenceHandle& source, std::in
   released(self.cache, [&](Cache& cache) { return cache.copy(source.id, first_position, tokens, self.id); });
 }
 
-void remove(const SequenceHandle& self) {
+// As released(), for what takes tokens from a sequence.
+template <typename Work>
+void shrunk(const SequenceHandle& self, const Work& work) {
   released(self.cache, [&](Cache& cache) {
-    if (Status s = cache.remove(self.id); !s.ok()) return s;
-    if (self.cache->device) self.cache->device->forget(self.id);
-    return Status();
+    const Status status = work(cache);
+    if (status.ok() && self.cache->device) self.cache->device->let_go(cache, self.id);
+    return status;
   });
+}
+
+void remove(const SequenceHandle& self) {
+  shrunk(self, [&](Cache& cache) { return cache.remove(self.id); });
 }
 
 // The end of a `with` block forgets the sequence, unless the block has done so.
@@ -168,17 +174,17 @@ void bind_sequence(nb::module_& module) {
       .def("snapshot", &snapshot_of, "Its present state, which stays as it is while the sequence goes on.")
       .def("layer", &layer_of, "layer"_a = 0, "One layer of its present state.")
       .def("truncate", [](const SequenceHandle& self, std::int64_t tokens) {
-        released(self.cache, [&](Cache& cache) { return cache.truncate(self.id, tokens); });
+        shrunk(self, [&](Cache& cache) { return cache.truncate(self.id, tokens); });
       }, "tokens"_a, docs::kTruncate)
       .def("fork", [](const SequenceHandle& self) {
         return SequenceHandle{self.cache, released(self.cache, [&](Cache& cache) { return cache.fork(self.id); })};
       }, docs::kFork)
       .def("evict_prefix", [](const SequenceHandle& self, std::int64_t tokens) {
-        released(self.cache, [&](Cache& cache) { return cache.evict_prefix(self.id, tokens); });
+        shrunk(self, [&](Cache& cache) { return cache.evict_prefix(self.id, tokens); });
       }, "tokens"_a, docs::kEvict)
       .def("copy_from", &copy_from, "source"_a, "first_position"_a, "tokens"_a, docs::kCopyFrom)
       .def("reset", [](const SequenceHandle& self, std::int64_t anchor) {
-        released(self.cache, [&](Cache& cache) { return cache.reset(self.id, anchor); });
+        shrunk(self, [&](Cache& cache) { return cache.reset(self.id, anchor); });
       }, "anchor"_a = 0, "Forgets every token and starts over at `anchor`.")
       .def("remove", &remove, "Forgets the sequence. Snapshots of it stay valid.")
       .def("__enter__", [](const SequenceHandle& self) { return self; })

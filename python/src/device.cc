@@ -45,9 +45,12 @@ class OnDevice final : public CacheDevice {
     });
   }
 
-  void forget(SequenceId sequence) override {
+  void let_go(const Cache& cache, SequenceId sequence) override {
     const std::lock_guard turn(turn_);
-    sequences_.erase(sequence);
+    const auto found = sequences_.find(sequence);
+    if (found == sequences_.end()) return;
+    const auto now = cache.snapshot(sequence);
+    if (!now.ok() || !found->second.sequence.follow(*now).ok()) sequences_.erase(found);  // and is sent anew
   }
 
  private:

@@ -96,8 +96,8 @@ TEST(DeviceCache, TruncateForkEvictCopyAndRestoreAreFollowed) {
     ASSERT_TRUE(answers_agree(held, story, 440, 30)) << r;
 
     // A copy of a stretch is a sequence of its own, whose slots the device has not seen.
-    const SequenceId copied = *held.cache().add();
     const std::int64_t from = held.snapshot().run().anchor + 3;
+    const SequenceId copied = *held.cache().add(from);
     const std::int64_t until = from + 200;
     ASSERT_TRUE(held.cache().copy(held.id(), from, until - from, copied).ok());
     ASSERT_TRUE(held.sequence().follow(*held.cache().snapshot(copied)).ok());

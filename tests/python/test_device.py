@@ -65,7 +65,7 @@ def test_staged_tokens_a_rollback_a_fork_and_an_eviction_give_the_hosts_bits(geo
     whole.evict_prefix(7)
     assert answers(user.layer(), tokens, 70, 75) == answers(whole.layer(), tokens, 70, 75)
     other.remove()
-    third = cache.add()
+    third = cache.add(7)
     third.copy_from(user, 7, 60)
     assert answers(third.layer(), tokens, 60, 67) == answers(whole.layer(), tokens, 60, 67)
 
@@ -109,3 +109,17 @@ def test_a_snapshot_outlives_its_cache_and_the_device(geometry, tokens):
     user.remove()
     del cache, user
     assert answers(layer, tokens, 70, 75) == due
+
+
+def test_a_device_pins_no_tokens_that_a_sequence_has_lost(geometry, tokens):
+    cache = seriatim.Cache(geometry, capacity_tokens=256, page_tokens=64, device=NAME)
+    user = cache.add()
+    for _ in range(8):
+        for _ in range(3):
+            with cache.begin() as step:
+                step.append(user, 0, tokens.keys, tokens.values, tokens.index_keys)
+        layer = user.layer()
+        layer.plan(tokens.index_queries[:5], np.arange(layer.frontier - 5, layer.frontier))
+        del layer
+        user.truncate(0)
+    assert user.layer().tokens == 0

@@ -23,7 +23,7 @@ enum class Batch : std::uint8_t {
   kNeighbours,  // in another order, each more than once
 };
 
-// On the first device of a backend that keeps the bits, by work-groups of so many lanes.
+// On the first device of a backend that keeps the bits, by work-groups of so many lanes; "emulated" is CUDA without a GPU.
 struct DeviceWay {
   std::string backend;  // empty: none
   std::int64_t work_group = 0;

@@ -63,6 +63,11 @@ void Checker::add_device_ways(std::vector<Way>& ways) const {
   if (extent_ == Extent::kLean) return;  // an emulator has no device
   const Way plain{.kernels = kernels_.front(), .executor = executors_[0].get()};
   for (const std::string& backend : device_backends()) {
+    if (backend == "emulated") {
+      ways.push_back(plain);
+      ways.back().device = {backend, 4};
+      continue;
+    }
     for (const bool usual : {true, false}) {
       ways.push_back(plain);
       ways.back().device = {backend, usual ? 128 : 32};

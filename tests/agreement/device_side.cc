@@ -7,6 +7,9 @@
 #include <utility>
 
 #include "device/workspace.hpp"
+#ifdef SERIATIM_EMULATED_CUDA
+#include "device/emulated/cuda.hpp"
+#endif
 
 namespace seriatim::agreement {
 namespace {
@@ -18,7 +21,11 @@ Result<std::shared_ptr<Device>> device_of(const DeviceWay& way) {
   static std::map<std::pair<std::string, std::int64_t>, std::shared_ptr<Device>> opened;
   auto& device = opened[{way.backend, way.work_group}];
   if (device != nullptr) return device;
+#ifdef SERIATIM_EMULATED_CUDA
+  auto made = way.backend == "emulated" ? testing::open_emulated(way.work_group) : Device::open(way.backend, {.work_group = way.work_group});
+#else
   auto made = Device::open(way.backend, {.work_group = way.work_group});
+#endif
   if (!made.ok()) return made.status();
   device = *std::move(made);
   return device;
@@ -138,13 +145,16 @@ std::vector<std::string> device_backends() {
     const auto keeps_bits = [&](const DeviceInfo& one) { return one.name.starts_with(backend + ":") && one.lacks().empty(); };
     if (found.ok() && std::ranges::any_of(*found, keeps_bits)) usable.push_back(backend);
   }
+#ifdef SERIATIM_EMULATED_CUDA
+  usable.push_back("emulated");
+#endif
   return usable;
 }
 
 std::string device_products() {
   std::string names;
   for (const std::string& backend : device_backends()) {
-    const auto device = device_of({backend, 128});
+    const auto device = device_of({backend, backend == "emulated" ? 4 : 128});
     if (!device.ok()) continue;  // the case then says why
     names += (names.empty() ? "" : ", ") + (*device)->info().name + " (" + (*device)->info().product + ")";
   }

@@ -17,6 +17,7 @@ namespace seriatim::testing {
 EmulatedModule emulated_f32();
 EmulatedModule emulated_bf16();
 EmulatedModule emulated_f16();
+EmulatedModule emulated_bf16_f32();
 EmulatedModule emulated_bf16_1();
 EmulatedModule emulated_bf16_7();
 
@@ -34,7 +35,7 @@ std::map<std::byte*, std::size_t> pinned;
 std::vector<std::function<CuResult()>> enqueued;
 
 const std::vector<EmulatedModule>& modules() {
-  static const std::vector<EmulatedModule> all{emulated_f32(), emulated_bf16(), emulated_f16(), emulated_bf16_1(), emulated_bf16_7()};
+  static const std::vector<EmulatedModule> all{emulated_f32(), emulated_bf16(), emulated_f16(), emulated_bf16_f32(), emulated_bf16_1(), emulated_bf16_7()};
   return all;
 }
 

@@ -23,7 +23,7 @@ CudaFaults& cuda_faults();
 device::CudaCalls emulated_cuda();
 Result<const device::NvrtcCalls*> emulated_nvrtc();
 
-// Opens "cuda" in it. Work-groups of 4 lanes for the three dtypes, and of 1 and 7 for bf16.
+// Opens "cuda" in it. Work-groups of 4 lanes for the three dtypes and for bf16 with an f32 index, and of 1 and 7 for bf16.
 Result<std::shared_ptr<Device>> open_emulated(std::int64_t work_group = 4, const char* kernel_text = nullptr);
 
 }  // namespace seriatim::testing

@@ -103,6 +103,38 @@ def threads() -> int:
 def trim() -> None:
     """Frees the workspaces that calls keep for the next one."""
 
+class DeviceInfo:
+    """
+    A device that a cache can be on, and what it promises of its arithmetic.
+    """
+
+    @property
+    def name(self) -> str:
+        """As Cache(device=...) takes it."""
+
+    @property
+    def product(self) -> str:
+        """What its driver calls it."""
+
+    @property
+    def driver(self) -> str: ...
+
+    @property
+    def memory_bytes(self) -> int: ...
+
+    @property
+    def lacks(self) -> str:
+        """Empty if it keeps the library's bits; else what it does not promise."""
+
+    def __repr__(self) -> str: ...
+
+def devices() -> list[DeviceInfo]:
+    """
+    The devices that this machine has.
+
+    Errors  Unsupported: this build has no device backend, or the machine no driver for one; Io
+    """
+
 class Geometry:
     """
     The integers of a layer: admitted here and nowhere else, immutable. The defaults are QSA's.
@@ -530,8 +562,11 @@ class Cache:
 
     Takes   layers: how many, or an iterable with one entry per layer: the norm weight [index_dim] of its index, None or True
             for weights of zero, False for a layer without an index (it attends rows that another one planned);
-            capacity_tokens over all sequences, or capacity_bytes; reserve: take all memory at once
-    Errors  InvalidArgument; NotFinite; Overflow; OutOfMemory
+            capacity_tokens over all sequences, or capacity_bytes; reserve: take all memory at once;
+            device: a name of `devices()`, "opencl" or "cuda": its layers plan and attend there, with the same bits. All its
+            memory is then taken at once, here and there, so it needs capacity_tokens
+    Errors  InvalidArgument; NotFinite; Overflow; OutOfMemory; NotFound: a device of that name (the message lists what there
+            is); Unsupported: a device that does not promise the arithmetic, or no driver
     Threads any number of readers beside one writer; a transaction is one step, and at most one is open
 
     >>> geometry = seriatim.Geometry(budget_tokens=16, query_heads=2, kv_heads=1, head_dim=4, index_heads=1, index_dim=4, index_rotary_dim=4)
@@ -548,10 +583,14 @@ class Cache:
     (1, 2, 4)
     """
 
-    def __init__(self, geometry: Geometry, *, layers: int | Iterable[seriatim._types.Floats | bool | None] = 1, capacity_tokens: int = 0, capacity_bytes: int = 0, reserve: bool = False, page_tokens: int = 0) -> None: ...
+    def __init__(self, geometry: Geometry, *, layers: int | Iterable[seriatim._types.Floats | bool | None] = 1, capacity_tokens: int = 0, capacity_bytes: int = 0, reserve: bool = False, page_tokens: int = 0, device: str | None = None) -> None: ...
 
     @property
     def geometry(self) -> Geometry: ...
+
+    @property
+    def device(self) -> DeviceInfo | None:
+        """Where its layers plan and attend; None: the host."""
 
     def add(self, anchor: int = 0) -> Sequence:
         """

@@ -93,6 +93,58 @@ def forced_rows(model, rows):
             del attention.indexer.forward
 
 
+def gates_of(model):
+    return {at: layer.mlp.gate for at, layer in enumerate(model.model.layers)}
+
+
+@contextlib.contextmanager
+def kept_experts(model):
+    """Gives {layer: [tokens, experts a token]}, which fills with what each layer's router chooses, in order of calls."""
+    chosen = {}
+
+    def keep(at):
+        def hook(gate, args, output):
+            chosen[at] = torch.cat([chosen[at], output[2]]) if at in chosen else output[2]
+
+        return hook
+
+    handles = [gate.register_forward_hook(keep(at)) for at, gate in gates_of(model).items()]
+    try:
+        yield chosen
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def forced_experts(model, experts):
+    """A model whose routers choose `experts[layer]`, in order of calls, weighing them themselves. Gives {layer: the number of
+    tokens for which its router would have chosen others}.
+    """
+    others, asked = dict.fromkeys(experts, 0), dict.fromkeys(experts, 0)
+
+    def answer_for(at, gate):
+        def answer(hidden_states):
+            logits, _, own = type(gate).forward(gate, hidden_states)
+            wanted = experts[at][asked[at] : asked[at] + len(own)]
+            asked[at] += len(own)
+            others[at] += int((own.sort(-1).values != wanted.sort(-1).values).any(-1).sum())
+            scores = torch.softmax(logits, dtype=torch.float, dim=-1).gather(-1, wanted)
+            if gate.norm_topk_prob:
+                scores = scores / scores.sum(dim=-1, keepdim=True)
+            return logits, scores.to(logits.dtype), wanted
+
+        return answer
+
+    for at, gate in gates_of(model).items():
+        gate.forward = answer_for(at, gate)
+    try:
+        yield others
+    finally:
+        for gate in gates_of(model).values():
+            del gate.forward
+
+
 def eager_rows(attention, rotary, hidden, positions, first, queries):
     """Transformers' own selection for chosen queries of one sequence: a list of rows, and of f64 scores of their groups.
 

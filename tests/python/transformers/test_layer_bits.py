@@ -3,8 +3,11 @@
 A whole model's projections are torch's, whose bits depend on the shape of the call; what holds there is tested last.
 """
 
+import types
+
 import pytest
 import torch
+from transformers.models.qwen4_exp.modeling_qwen4_exp import eager_attention_forward
 
 import seriatim.transformers as st
 from seriatim.transformers._backend import BorrowedLayer, Threads
@@ -83,6 +86,35 @@ def test_any_batch_and_padding_has_the_same_bits(dtype):
         assert same_bits(alone, (together[0][sequence : sequence + 1], together[1][sequence : sequence + 1]))
         assert not together[0][sequence, :first].any() and (together[1][sequence, :first] == -1).all()
         assert int(together[1][sequence, first, 0]) == first
+
+
+def run_eager(inputs, rows, sizes):
+    """Eager attention over the rows that Seriatim chose, fed in chunks."""
+    module, at, outputs = types.SimpleNamespace(num_key_value_groups=HEADS // KV_HEADS, training=False), 0, []
+    for size in sizes:
+        new = slice(at, at + size)
+        at += size
+        wanted = rows[:, new].long()
+        allowed = torch.zeros(*wanted.shape[:2], at + 1, dtype=torch.bool).scatter_(-1, torch.where(wanted < 0, at, wanted), True)[..., :at]
+        mask = torch.zeros(allowed.shape, dtype=inputs.keys.dtype).masked_fill(~allowed, torch.finfo(inputs.keys.dtype).min)
+        query, keys, values = inputs.queries[:, new].transpose(1, 2), inputs.keys[:, :, :at], inputs.values[:, :, :at]
+        outputs.append(eager_attention_forward(module, query, keys, values, mask[:, None], DIM**-0.5)[0])
+    return torch.cat(outputs, 1)
+
+
+def differing(one, other):
+    return int((one.view(torch.int32) != other.view(torch.int32)).sum())
+
+
+def test_eager_has_other_bits_in_another_chunking_where_seriatim_has_not():
+    inputs, native = Inputs(2, torch.float32), make_native(torch.float32)
+    whole, rows = run_layer(native, inputs, [TOKENS])
+    eager = run_eager(inputs, rows, [TOKENS])
+    assert float((whole - eager).abs().max()) < 1e-5
+    sizes = [100] + [1] * 70
+    chunked = run_layer(native, inputs, sizes)[0], run_eager(inputs, rows, sizes)
+    print(f"of {whole.numel()} elements other bits in chunks: Seriatim {differing(whole, chunked[0])}, eager {differing(eager, chunked[1])}")
+    assert differing(whole, chunked[0]) == 0 and differing(eager, chunked[1]) > 0
 
 
 def test_any_kernels_and_threads_have_the_same_bits():

@@ -26,7 +26,7 @@ def pair():
 
 @pytest.fixture(scope="module")
 def sparse_model():
-    """Sparse layers alone: Transformers' linear layers lack repeat and select, and round another way after a crop."""
+    """Sparse layers alone: Transformers' linear layers lack repeat and select, and crop leaves their recurrent state as it is."""
     return st.enable(make_model(layers=[INDEXED, INDEXED], budget=16))
 
 
@@ -123,6 +123,43 @@ def test_crop_and_another_continuation_equal_a_cache_that_never_saw_the_rest(spa
         run(model, ids[:, :kept], [kept], cache=fresh_cache)
         fresh, _ = run(model, other[:, :40], [40], cache=fresh_cache)
         assert torch.equal(cropped, fresh), kept
+
+
+@torch.no_grad()
+def test_crop_with_a_linear_layer_does_what_it_does_to_eager(pair):
+    """Transformers cannot crop a linear layer's recurrent state: it still holds the removed tokens, in either model alike."""
+    ids, other = draw_ids(2, TOKENS), draw_ids(2, TOKENS, seed=9)
+
+    def continued(model, put_back):
+        cache = DynamicCache(config=model.config)
+        cache.activate_past_recording()
+        run(model, ids[:, :61], [61], cache=cache)
+        before = copy.deepcopy(cache.layers[1].recurrent_states)
+        run(model, ids[:, 61:91], [30], cache=cache)
+        assert not cache.is_croppable
+        cache.crop(-30)
+        if put_back:
+            cache.layers[1].recurrent_states = before
+        return run(model, other[:, :40], [40], cache=cache)[0]
+
+    for model in pair:
+        fresh_cache = DynamicCache(config=model.config)
+        run(model, ids[:, :61], [61], cache=fresh_cache)
+        fresh, _ = run(model, other[:, :40], [40], cache=fresh_cache)
+        assert (continued(model, put_back=True) - fresh).abs().max() < 1e-5
+        assert (continued(model, put_back=False) - fresh).abs().max() > 0.1
+    assert (continued(pair[0], put_back=False) - continued(pair[1], put_back=False)).abs().max() < BOUND
+
+
+@torch.no_grad()
+def test_a_crop_that_a_linear_layer_refuses_half_way_is_noticed(pair):
+    """Without recording Transformers refuses, when the layers before the linear one are cropped already."""
+    model, ids = pair[1], draw_ids(2, 90)
+    _, cache = run(model, ids, [90])
+    with pytest.raises(RuntimeError, match="activate_past_recording"):
+        cache.crop(-30)
+    with pytest.raises(st.Unsupported, match=r"its layers hold \[60, 90\] tokens"):
+        model(ids[:, :1], cache=cache)
 
 
 @torch.no_grad()

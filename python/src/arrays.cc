@@ -25,26 +25,31 @@ constexpr KnownDType kKnown[] = {
     {DType::kI64, {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Int), 64, 1}},
 };
 
-bool is_numpy(nb::handle object) {
-  return nb::isinstance(object, nb::module_::import_("numpy").attr("ndarray"));
+// A module that the program has imported, else None. None is imported here: what no module was loaded for is not its array.
+nb::object module_or_none(const char* name) {
+  PyObject* module = PyImport_GetModule(nb::str(name).ptr());
+  if (module == nullptr) PyErr_Clear();
+  return module == nullptr ? nb::none() : nb::steal(module);
 }
 
-// torch is never imported on behalf of a caller who has not done so.
-nb::object torch_or_none() {
-  const nb::object modules = nb::module_::import_("sys").attr("modules");
-  return modules.attr("get")("torch");
+bool is_numpy(nb::handle object) {
+  const nb::object numpy = module_or_none("numpy");
+  return !numpy.is_none() && nb::isinstance(object, numpy.attr("ndarray"));
 }
 
 bool is_torch(nb::handle object) {
-  const nb::object torch = torch_or_none();
+  const nb::object torch = module_or_none("torch");
   return !torch.is_none() && nb::isinstance(object, torch.attr("Tensor"));
 }
 
 std::string kind_name(nb::handle object) { return nb::cast<std::string>(nb::str(object.type().attr("__name__"))); }
 
-// ml_dtypes' bfloat16 has no DLPack export in NumPy; its bits have.
+// ml_dtypes' bfloat16 has no DLPack export in NumPy; its bits have. NumPy works out a dtype's name in Python, which takes as
+// long as choosing 512 groups: the kind, a letter, says "no" first.
 bool is_numpy_bf16(nb::handle object) {
-  return is_numpy(object) && nb::cast<std::string>(nb::str(object.attr("dtype").attr("name"))) == "bfloat16";
+  if (!is_numpy(object)) return false;
+  const nb::object dtype = object.attr("dtype");
+  return nb::cast<std::string>(dtype.attr("kind")) == "V" && nb::cast<std::string>(nb::str(dtype.attr("name"))) == "bfloat16";
 }
 
 [[noreturn]] void refuse_import(nb::handle object, const char* argument, bool writable) {
@@ -137,7 +142,7 @@ nb::object empty_like_kind(nb::handle like, DType dtype, std::initializer_list<s
   for (const std::int64_t extent : shape) extents.append(extent);
   if (is_torch(like)) {
     static constexpr const char* kNames[] = {"float32", "bfloat16", "float16", "int32", "int64"};
-    const nb::object torch = torch_or_none();
+    const nb::object torch = module_or_none("torch");
     return torch.attr("empty")(extents, nb::arg("dtype") = torch.attr(kNames[static_cast<std::size_t>(dtype)]));
   }
   const nb::object numpy = nb::module_::import_("numpy");

@@ -6,6 +6,8 @@
 
 NB_MODULE(_core, module) {
   using namespace seriatim::python;
+  // What a program's own globals keep alive to the interpreter's end is no fault, and a library prints nothing.
+  nanobind::set_leak_warnings(false);
   bind_engine(module);
   bind_device(module);
   bind_geometry(module);

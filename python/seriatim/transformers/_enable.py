@@ -3,13 +3,13 @@
 import contextlib
 import functools
 
-from . import latent, qwen4_exp
+from . import latent, pooled_latent, qwen4_exp
 from ._backend import Threads
 from .attention import ATTENTION_NAME, register
 from .refusal import Unsupported, name_arguments
 
 # Each knows the text models of its families and how to hook them.
-KINDS = (qwen4_exp, latent)
+KINDS = (qwen4_exp, latent, pooled_latent)
 FAMILIES = tuple(name for kind in KINDS for name in kind.NAMES)
 
 

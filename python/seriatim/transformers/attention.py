@@ -8,7 +8,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from . import latent
 from ._backend import check_finite
 from .refusal import Unsupported
-from .runs import Runs, make_run_mask, runs_of
+from .runs import Runs, make_run_mask
 
 ATTENTION_NAME = "seriatim"
 
@@ -79,7 +79,10 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
 def attend_latent(module, query, latents, attention_mask, dropout, indices=None, sliding_window=None, s_aux=None, **kwargs):
     """The same over latents [B, 1, T, rank + rotary dims], of rows `indices` [B, S, width] or the sliding window."""
     check_arguments(dropout, kwargs)
-    runs, hook = runs_of(attention_mask), module.seriatim_hook
+    hook = module.seriatim_hook
+    runs = hook.call.runs
+    if hook.rows_as_mask:
+        indices = attention_mask
     values, absorbed, output = latent.attend(module, query, latents, runs, indices, sliding_window, s_aux)
     if hook.watch is not None and indices is not None:
         counts = (indices >= 0).sum(dim=-1, dtype=torch.int32)

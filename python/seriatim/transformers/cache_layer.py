@@ -160,7 +160,10 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
         unwritable = self.panels is not None and self.panels.is_inference() and not torch.is_inference_mode_enabled()
         if have >= needed and not unwritable:
             return
-        panels = raw.new_empty(raw.shape[0], max(have, needed + needed // 4), raw.shape[2], PANEL_GROUPS)
+        panels = raw.new_empty(raw.shape[0], max(have, needed + needed // 4), self._index_dim(raw), PANEL_GROUPS)
         if have:
             panels[:, :have] = self.panels
         self.panels = panels
+
+    def _index_dim(self, raw):
+        return raw.shape[2]

@@ -42,6 +42,8 @@ class Natives:
 class LatentHook:
     """What an enabled attention layer carries: its family, and what waits between the steps of one call."""
 
+    rows_as_mask = False  # whether rows reach the attention function in the place of a mask
+
     def __init__(self, family, natives):
         self.family, self.natives = family, natives
         self.watch = None  # called with what each call was given and answered, rows included
@@ -152,7 +154,7 @@ def _before_attention(attention, args, kwargs):
         adopt_layer(kwargs["cache"], attention.layer_idx)
 
 
-class _ParentOf:
+class ParentOf:
     """A module's parent, out of sight of nn.Module, which would list it as a child."""
 
     def __init__(self, parent):
@@ -175,12 +177,20 @@ def check_model(text_model):
     if not getattr(text_model.config, "is_causal", True):
         raise Unsupported("is_causal is False: only causal attention is supported")
     for attention in attentions(text_model):
-        at, expand = attention.layer_idx, attention.kv_b_proj
-        if type(expand) is not torch.nn.Linear or expand.bias is not None:
-            raise Unsupported(f"layer {at}: kv_b_proj is a {type(expand).__name__}; only a Linear without bias can be absorbed")
-        kind = text_model.config.layer_types[at]
+        check_expansion(attention)
+        at, kind = attention.layer_idx, text_model.config.layer_types[attention.layer_idx]
         if kind not in ("indexed_attention", "sliding_attention"):
             raise Unsupported(f"layer {at} is of type {kind}: only indexed_attention and sliding_attention are supported")
+    check_on_cpu(text_model)
+
+
+def check_expansion(attention):
+    expand = attention.kv_b_proj
+    if type(expand) is not torch.nn.Linear or expand.bias is not None:
+        raise Unsupported(f"layer {attention.layer_idx}: kv_b_proj is a {type(expand).__name__}; only a Linear without bias can be absorbed")
+
+
+def check_on_cpu(text_model):
     for name, parameter in text_model.named_parameters():
         if parameter.device.type != "cpu":
             raise Unsupported(f"{name} is on {parameter.device}: only CPU models are supported")
@@ -199,13 +209,17 @@ def hook_model(text_model, threads, kernels):
         handles.append(attention.register_forward_pre_hook(_before_attention, with_kwargs=True))
         indexer = attention.indexer
         if indexer is not None:
-            indexer.seriatim_attention = _ParentOf(attention)
+            indexer.seriatim_attention = ParentOf(attention)
             indexer.forward = types.MethodType(select_rows_from_hidden if family.queries_from_hidden else select_rows, indexer)
     return handles
 
 
 def unhook_model(text_model):
-    for attention in attentions(text_model):
+    unhook(attentions(text_model))
+
+
+def unhook(hooked):
+    for attention in hooked:
         del attention.seriatim_hook, attention.expand_kv
         if attention.indexer is not None:
             del attention.indexer.seriatim_attention, attention.indexer.forward

@@ -61,16 +61,23 @@ def latents_of(kv_latent, k_rotated):
     return latents
 
 
-def adopt_layer(cache, layer_idx):
-    """Turns the cache's layer into ours when it is first seen. Those without an index of their own kind stay."""
+class PooledLatentLayer(LatentIndexedLayer):
+    """One whose index keys are kept as the model packs them, [key, gate, validity], and pooled when a group closes."""
+
+    def _index_dim(self, raw):
+        return (raw.shape[2] - 1) // 2
+
+
+def adopt_layer(cache, layer_idx, kind=LatentIndexedLayer):
+    """Turns the cache's layer into ours when it is first seen. Layers of other kinds than indexed stay."""
     layer = cache.layers[layer_idx]
     if type(layer) is DynamicIndexedLayer:
-        cache.layers[layer_idx] = LatentIndexedLayer.adopt(layer)
+        cache.layers[layer_idx] = kind.adopt(layer)
 
 
-def index_layer(cache, layer_idx):
+def index_layer(cache, layer_idx, kind=LatentIndexedLayer):
     """The cache's layer; one for this call alone where there is no cache."""
-    return LatentIndexedLayer() if cache is None else cache.layers[layer_idx]
+    return kind() if cache is None else cache.layers[layer_idx]
 
 
 def check_cache(cache, attentions):

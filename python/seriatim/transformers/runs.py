@@ -39,6 +39,16 @@ class Runs(NamedTuple):
         return cls(first.tolist(), last.tolist())
 
 
+    @classmethod
+    def of_call(cls, batch_size, tokens, attention_mask):
+        """Of a call after which `tokens` slots are held, with the padding mask that it was given, or none."""
+        if attention_mask is None:
+            return cls.whole(batch_size, tokens)
+        padding = attention_mask[:, :tokens].to(torch.bool)
+        if padding.shape[1] < tokens:  # as Transformers does: what the mask does not reach is padding
+            padding = torch.nn.functional.pad(padding, (0, tokens - padding.shape[1]))
+        return cls.of_padding_mask(padding)
+
     def without(self, slots):
         """As seen in a cache that has dropped its oldest slots, as sliding layers do."""
         return Runs(*([max(0, at - slots) for at in places] for places in self))
@@ -52,14 +62,7 @@ def make_run_mask(
     Nothing of size queries x keys, nor of the number of keys, is made. What a mask function beyond causality and padding
     would ask for is refused before, in `refusal`; a sliding window is the attention function's.
     """
-    tokens = kv_offset + kv_length
-    if attention_mask is None:
-        runs = Runs.whole(batch_size, tokens)
-    else:
-        padding = attention_mask[:, :tokens].to(torch.bool)
-        if padding.shape[1] < tokens:  # as Transformers does: what the mask does not reach is padding
-            padding = torch.nn.functional.pad(padding, (0, tokens - padding.shape[1]))
-        runs = Runs.of_padding_mask(padding)
+    runs = Runs.of_call(batch_size, kv_offset + kv_length, attention_mask)
     if kv_offset:
         runs = runs.without(kv_offset)
     mask = torch.ones(batch_size, 1, 1, 1, dtype=torch.bool, device=device)

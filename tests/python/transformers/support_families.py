@@ -1,5 +1,6 @@
 """Small random models of the families that attend over latents, and Transformers' own selection beside each of their calls."""
 
+import collections
 import contextlib
 import inspect
 import re
@@ -10,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 from transformers.models.axk2 import modeling_axk2 as axk2
 from transformers.models.deepseek_v32 import modeling_deepseek_v32 as deepseek_v32
 from transformers.models.dots3_note import modeling_dots3_note as dots3_note
+from transformers.models.glm5_next import modeling_glm5_next as glm5_next
 from transformers.models.glm_moe_dsa import modeling_glm_moe_dsa as glm_moe_dsa
 from transformers.models.hy_v4 import modeling_hy_v4 as hy_v4
 from transformers.models.hy_v4_vl import modeling_hy_v4_vl as hy_v4_vl
@@ -23,7 +25,7 @@ SIZES = dict(
     qk_nope_head_dim=16, v_head_dim=24, index_head_dim=32, index_n_heads=16, initializer_range=0.15, bos_token_id=1,
     eos_token_id=None, pad_token_id=0,
 )
-FULL, SHARED, INDEXED, SLIDING = "full", "shared", "indexed_attention", "sliding_attention"
+FULL, SHARED, INDEXED, SLIDING, LINEAR = "full", "shared", "indexed_attention", "sliding_attention", "linear_attention"
 WINDOW = 24
 
 
@@ -54,6 +56,15 @@ def _mistral_large4(options):
     return mistral_large4.MistralLarge4ForConditionalGeneration(mistral_large4.MistralLarge4Config(text_config=text, vision_config=vision))
 
 
+def _glm5_next(options):
+    """Pools of 4. No linear layers: those of Transformers know no crop, repeat or select."""
+    vision = dict(depth=1, hidden_size=32, num_heads=2, intermediate_size=32, out_hidden_size=64, projection_intermediate_size=32)
+    text = dict(num_hidden_layers=3, layer_types=[INDEXED] * 3, indexer_types=[FULL, SHARED, FULL], mlp_layer_types=["dense", "sparse", "sparse"],
+                index_kpool=4, hc_mult=2, linear_head_dim=16, linear_num_heads=2)
+    return glm5_next.Glm5NextForConditionalGeneration(glm5_next.Glm5NextConfig(
+        text_config={**text, **without(options, "qk_rope_head_dim")}, vision_config=vision))
+
+
 MAKERS = {
     "deepseek_v32": lambda options: deepseek_v32.DeepseekV32ForCausalLM(deepseek_v32.DeepseekV32Config(num_hidden_layers=2, first_k_dense_replace=1, **options)),
     "glm_moe_dsa": lambda options: glm_moe_dsa.GlmMoeDsaForCausalLM(glm_moe_dsa.GlmMoeDsaConfig(
@@ -63,9 +74,10 @@ MAKERS = {
     "dots3_note": _dots3_note,
     "axk2": lambda options: axk2.AXK2ForCausalLM(axk2.AXK2Config(num_hidden_layers=2, **options)),
     "mistral_large4": _mistral_large4,
+    "glm5_next": _glm5_next,
 }
 # Parameters that are ones, zeros or nothing yet in a new model, and would hide what they do.
-SPREAD = re.compile(r"(norm\.(weight|bias)|\.sinks|rotary_emb\.alpha|softmax_scaling\.\w+)$")
+SPREAD = re.compile(r"(norm\.(weight|bias)|\.sinks|rotary_emb\.alpha|softmax_scaling\.\w+|kpool_compress_\w+)$")
 
 
 def make_model(family, budget=16, dtype=torch.float32, seed=0, **changes):
@@ -96,11 +108,17 @@ def text_model_of(model):
 
 
 def attentions_of(model):
-    return [layer.self_attn for layer in text_model_of(model).layers]
+    """All but linear ones."""
+    return [layer.self_attn for layer in text_model_of(model).layers if hasattr(layer.self_attn, "kv_b_proj")]
 
 
 def indexed_of(model):
     return [attention for attention in attentions_of(model) if attention.indexer is not None]
+
+
+def pool_of(indexer):
+    """Tokens of a pool; 0 of an indexer that selects single tokens."""
+    return getattr(indexer, "index_kpool", 0)
 
 
 def draw_ids(batch_size, tokens, seed=1):
@@ -116,16 +134,26 @@ class _Scores(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
-class _ShadowKeys:
-    """The index cache of the selection beside ours."""
+class _ShadowLayer:
+    """The index keys of one layer, of the selection beside ours, with what an indexer asks of a cache's layer."""
+
+    keys = None
+
+    def get_seq_length(self):
+        return 0 if self.keys is None else self.keys.shape[2]
+
+
+class _Shadow:
+    """The cache of the selection beside ours."""
 
     def __init__(self):
-        self.keys = {}
+        self.layers = collections.defaultdict(_ShadowLayer)
 
     def update_indexer(self, keys, layer_idx):
-        held = self.keys.get(layer_idx)
-        self.keys[layer_idx] = keys if held is None else torch.cat([held, keys], dim=1)
-        return self.keys[layer_idx]
+        layer = self.layers[layer_idx]
+        held = keys if layer.keys is None else torch.cat([layer.keys[:, 0], keys], dim=1)
+        layer.keys = held[:, None]
+        return held
 
 
 class Watcher:
@@ -133,7 +161,7 @@ class Watcher:
 
     def __init__(self, model):
         self.model, self.rows, self.theirs, self.outputs, self.seen = model, {}, {}, {}, {}
-        self._shadow = _ShadowKeys()
+        self._shadow = _Shadow()
 
     def __call__(self, seen):
         at = seen.attention.layer_idx
@@ -158,14 +186,14 @@ class Watcher:
         given = inspect.signature(own).bind(indexer, *args, **kwargs)
         runs = indexer.seriatim_attention().seriatim_hook.call.runs
         given.arguments["cache"] = self._shadow
-        given.arguments["attention_mask"] = self._dense_mask(runs, indexer.layer_idx, given.arguments["hidden_states"].shape[1])
+        if not pool_of(indexer):
+            given.arguments["attention_mask"] = self._dense_mask(runs, indexer.layer_idx, given.arguments["hidden_states"].shape[1])
         with _Scores() as scores:
             indices = own(*given.args, **given.kwargs)
         self.theirs.setdefault(indexer.layer_idx, []).append((runs, indices, scores.seen))
 
     def _dense_mask(self, runs, layer, queries):
-        held = self._shadow.keys.get(layer)
-        slots = queries + (0 if held is None else held.shape[1])
+        slots = queries + self._shadow.layers[layer].get_seq_length()
         at = torch.arange(slots)
         query = at[slots - queries :, None]
         first, last = (torch.tensor(places)[:, None, None] for places in runs)
@@ -174,22 +202,26 @@ class Watcher:
     def judge(self):
         """Counts of exact, tie, near and wrong over all rows, how many drop tokens, and the largest margin."""
         counts, dropped, worst = {"exact": 0, "tie": 0, "near": 0, "wrong": 0}, 0, 0.0
-        for layer, calls in self.theirs.items():
-            for (runs, indices, scores), rows in zip(calls, self.rows[layer], strict=True):
+        for attention in indexed_of(self.model):
+            layer, tokens = attention.layer_idx, pool_of(attention.indexer) or 1
+            keep, slots = attention.indexer.index_topk // tokens, 0
+            for (runs, indices, scores), rows in zip(self.theirs[layer], self.rows[layer], strict=True):
+                slots += rows.shape[1]
                 for b, first in enumerate(runs.first):
                     for q in range(rows.shape[1]):
-                        slot = scores.shape[-1] - rows.shape[1] + q
+                        slot = slots - rows.shape[1] + q
                         ours = rows[b, q][rows[b, q] >= 0].numpy()
                         if not first <= slot < runs.last[b]:
                             assert not len(ours)
                             continue
-                        visible = scores[b, q, first : slot + 1]
+                        closed = (slot + 1 - first) // tokens
+                        visible = scores[b, q, first : slot + 1] if tokens == 1 else scores[b, q, :closed]
                         theirs = indices[b, q].sort().values
                         theirs = theirs[(theirs >= first) & (theirs <= slot)].numpy()
-                        cut = visible.topk(min(len(visible), indices.shape[-1])).values[-1].item()
-                        found = verdict.judge(theirs, ours, visible.numpy(), cut, first, 1, verdict.NEAR_MARGIN["F32"])
+                        cut = visible.topk(min(closed, keep)).values[-1].item() if closed else 0.0
+                        found = verdict.judge(theirs, ours, visible.numpy(), cut, first, tokens, verdict.NEAR_MARGIN["F32"])
                         counts[found.kind] += 1
-                        dropped += len(ours) < len(visible)
+                        dropped += len(ours) <= slot - first
                         if found.kind != "exact":
                             worst = max(worst, found.margin)
         return counts, dropped, worst

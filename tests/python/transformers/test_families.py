@@ -11,7 +11,9 @@ from transformers import DynamicCache, StaticCache
 
 import seriatim.transformers as st
 from seriatim.transformers.latent_cache import LatentIndexedLayer
-from support_families import MAKERS, SLIDING, WINDOW, Watcher, attentions_of, draw_ids, forced_rows, make_model, text_model_of
+from support_families import (
+    FULL, INDEXED, LINEAR, MAKERS, SHARED, SLIDING, WINDOW, Watcher, attentions_of, draw_ids, forced_rows, make_model, text_model_of,
+)
 
 TOKENS, BUDGET = 90, 16
 LOGITS_BOUND = 2e-4  # f32, of logits that reach 4 to 6, after two to six layers
@@ -32,6 +34,9 @@ def pairs():
         if (family, dtype) not in made:
             eager = make_model(family, BUDGET, dtype)
             made[family, dtype] = eager, st.enable(copy.deepcopy(eager))
+        for model in made[family, dtype]:
+            if hasattr(model.model, "rope_deltas"):
+                model.model.rope_deltas = None  # hy_v4_vl remembers them from call to call, whatever the batch
         return made[family, dtype]
 
     return pair
@@ -387,12 +392,12 @@ def test_what_is_not_supported_is_refused_by_name_before_any_layer_runs(family):
 def test_families_that_are_not_served_yet_are_refused_with_the_list_of_known_ones():
     from transformers import AutoConfig, AutoModel
 
-    for name in ("glm5_next", "minimax_m3_vl", "deepseek_v4"):
+    for name in ("minimax_m3_vl", "deepseek_v4"):
         config = AutoConfig.for_model(name)
         with torch.device("meta"):
             model = AutoModel.from_config(config)
         with pytest.raises(st.Unsupported, match=f"'{name}' is not a known family; known are qwen4_exp, deepseek_v32, glm_moe_dsa, hy_v4, "
-                                                 "hy_v4_vl, dots3_note, axk2, mistral_large4"):
+                                                 "hy_v4_vl, dots3_note, axk2, mistral_large4, glm5_next"):
             st.enable(model)
 
 
@@ -430,6 +435,29 @@ def test_m_rope_positions_and_the_vision_tower_of_hy_v4_vl(pairs):
     pixels, grid = torch.randn(16, 3 * 16 * 16), torch.tensor([[1, 4, 4]])
     features = [one.get_image_features(pixels, grid).pooler_output for one in (eager, model)]
     assert all(torch.equal(a, b) for a, b in zip(*features)) and features[0][0].numel() > 100
+
+
+@torch.no_grad()
+def test_glm5_next_with_linear_layers_between_and_pools_of_sixteen():
+    eager = make_model("glm5_next", 32, index_kpool=16, num_hidden_layers=4, layer_types=[INDEXED, LINEAR, INDEXED, INDEXED],
+                       indexer_types=[FULL, FULL, FULL, SHARED], mlp_layer_types=["dense"] * 4)
+    model = st.enable(copy.deepcopy(eager))
+    ids, mask = left_padded([TOKENS, TOKENS - 9, 61])
+    for sizes in ([TOKENS], [64, 1, 15, 10]):
+        watcher = Watcher(model)
+        with st.watching(model, watcher), watcher.beside():
+            logits, _ = run(model, ids, sizes, mask)
+        counts, dropped, _ = watcher.judge()
+        assert counts["wrong"] == 0 and counts["exact"] >= 0.97 * sum(counts.values()) and dropped > 150
+        assert int((watcher.rows_of(0) >= 0).sum(-1).max()) == 47  # 32 chosen and a tail of 15
+        check_logits(eager, watcher, logits, ids, mask)
+    answers = [one.generate(input_ids=ids, attention_mask=mask, max_new_tokens=12, do_sample=False) for one in (eager, model)]
+    assert (answers[0] == answers[1]).float().mean() > 0.95
+
+
+def test_pools_whose_tail_is_not_attended_are_refused_when_enabling():
+    with pytest.raises(st.Unsupported, match="index_kpool_always_select_tail"):
+        st.enable(make_model("glm5_next", BUDGET, index_kpool_always_select_tail=False))
 
 
 def test_sliding_layers_read_their_window_and_no_more(pairs):

@@ -2,11 +2,14 @@
 threads and kernels; and what its two calls refuse.
 """
 
+import types
+
 import pytest
 import torch
 
 from seriatim.transformers._backend import BorrowedLayer, Threads
 from seriatim.transformers.latent_cache import LatentIndexedLayer
+from seriatim.transformers.pooled_latent import GatedPools
 from seriatim.transformers.runs import Runs
 
 HEADS, RANK, ROTARY, INDEX_HEADS, INDEX_DIM, BUDGET, TOKENS = 6, 24, 8, 3, 12, 20, 150
@@ -152,3 +155,21 @@ def test_what_does_not_fit_is_refused_by_name():
     inputs.weights[0, 40, 1] = float("nan")
     with pytest.raises(ValueError, match="NaN"):
         plan()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_pools_of_glm5_next_have_the_same_bits_one_at_a_time_and_all_at_once(dtype):
+    pool, dim, pools = 16, 128, 70
+    generator = torch.Generator().manual_seed(2)
+    indexer = types.SimpleNamespace(index_kpool=pool, head_dim=dim, index_kpool_compress_ape=torch.randn(pool, dim, generator=generator).to(dtype))
+    packed = torch.randn(2, pool * pools + 9, 2 * dim + 1, generator=generator).to(dtype)
+    first, last = [0, 5], [packed.shape[1]] * 2
+    whole, single = (torch.full((2, 5, dim, 16), 7.0).to(dtype) for _ in range(2))
+    largest = GatedPools(indexer).pool(first, last, [0, 0], packed, None, whole)
+    for done in range(pools):
+        GatedPools(indexer).pool(first, [at + (done + 1) * pool for at in first], [done] * 2, packed[:, : 5 + (done + 1) * pool], None, single)
+    assert torch.equal(whole.view(torch.uint8), single.view(torch.uint8)) and (whole != 7).float().mean() > 0.8
+    assert largest == float(whole[whole != 7].abs().max())
+    keys, gates = packed[1, 5 + 16 : 5 + 32, :dim].double(), packed[1, 5 + 16 : 5 + 32, dim : 2 * dim].double()
+    expected = ((gates + indexer.index_kpool_compress_ape.double()).softmax(0) * keys).sum(0)
+    assert torch.allclose(whole[1, 0, :, 1].double(), expected, atol=1e-5 if dtype == torch.float32 else 3e-2)

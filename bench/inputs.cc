@@ -10,6 +10,7 @@
 
 #include "base/half.hpp"
 #include "bench/bench.hpp"
+#include "select/sample_place.hpp"
 
 namespace seriatim::bench {
 
@@ -43,13 +44,25 @@ std::vector<Distribution> score_distributions(Random& random, std::int64_t count
   std::sort(up.begin(), up.end());
   const std::vector<float> down(up.rbegin(), up.rend());
   const float inf = std::numeric_limits<float>::infinity();
+  // By one who knows where a selection looks first.
+  const auto poisoned = [&](auto change) {
+    std::vector<float> scores = normal_scores(random, count);
+    for (std::uint32_t i = 0; i < kSampleSize; ++i) {
+      float& score = scores[sample_place(i / kSampleRun, static_cast<std::uint32_t>(count)) + i % kSampleRun];
+      score = change(score);
+    }
+    return scores;
+  };
   return {{"normal", normal_scores(random, count)},
           {"80 % zeros", changed([&](float s) { return random.uniform() < 0.6f ? 0.0f : std::fabs(s); })},
           {"sorted up", std::move(up)},
           {"sorted down", down},
           {"all equal", std::vector<float>(static_cast<std::size_t>(count), 1.5f)},
           {"top 22 bits shared", changed([&](float) { return std::bit_cast<float>(0x3f800000u | static_cast<std::uint32_t>(random.bits() & 0x3ffu)); })},
-          {"half -inf", changed([&](float s) { return random.uniform() < 0.0f ? -inf : s; })}};
+          {"half -inf", changed([&](float s) { return random.uniform() < 0.0f ? -inf : s; })},
+          {"sampled places high", poisoned([](float s) { return s + 100.0f; })},
+          {"sampled places low", poisoned([](float s) { return s - 100.0f; })},
+          {"sampled places equal", poisoned([](float) { return 1.0f; })}};
 }
 
 std::vector<std::byte> uniform_elements(Random& random, std::int64_t count, DType dtype) {

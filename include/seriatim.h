@@ -46,7 +46,7 @@ enum {
   SERIATIM_INVALID_ARGUMENT = 1,   // shape, stride, dtype, count, option or pointer that does not fit
   SERIATIM_NOT_A_NUMBER = 2,       // a NaN score
   SERIATIM_NOT_FINITE = 3,         // a non-finite key, value, query, index key or weight
-  SERIATIM_OVERFLOW = 4,           // finite input, but a logit or output passed f32; or a size past 64 bits
+  SERIATIM_OVERFLOW = 4,           // finite input, but a logit passed f32 or an output its dtype; or a size past 64 bits
   SERIATIM_NOT_CONTIGUOUS = 5,     // a position that is not the successor of the frontier
   SERIATIM_NOT_CHRONOLOGICAL = 6,  // a row that is not canonical: order, tail or width
   SERIATIM_CAPACITY = 7,           // more tokens than the cache, workspace or array was made for

@@ -33,7 +33,7 @@ Result<std::int64_t> dense_row(const Geometry& geometry, VisibleRun run, std::sp
 // Gives   output [query_heads, value_dim] f32, bf16 or f16; lse [query_heads] or empty
 // Errors  InvalidArgument: first of all `visible`, negative or above B + r - 1: nothing is read or allocated then but the
 //         Status. Shapes, strides, dtypes. NotFinite: a query, key, value or sink. OutOfMemory. Outputs are untouched.
-//         Overflow: index = the first head whose logits or outputs pass f32; NaN there, all others are right.
+//         Overflow: index = the first head whose logits pass f32 or outputs their dtype; NaN there, all others are right.
 // Memory  at most 3 (B + r - 1) + value_dim floats. Source  contract sections 4 and 5.
 Status dense_attend(const Geometry& geometry, std::int64_t visible, ConstTensor query, const DenseTokens& tokens,
                     std::span<const float> sinks, Tensor output, std::span<float> lse);

@@ -658,8 +658,8 @@ def attend(queries: seriatim._types.ArrayT, keys: seriatim._types.Array, values:
             copy is made.
     Gives   [Q, query_heads, value_dim] in the queries' dtype, or `dtype`, or written to `out`; with return_lse, or `lse` to
             write to, a pair with the log-sum-exp [Q, query_heads] float32
-    Errors  InvalidArgument; NotChronological; NotFinite: a query or a sink; Overflow: a logit or output passed float32 (with
-            `out` given, only the affected heads are NaN there)
+    Errors  InvalidArgument; NotChronological; NotFinite: a query or a sink; Overflow: a logit passed float32 or an output
+            its dtype (with `out` given, only the affected heads are NaN there)
 
     >>> keys = np.zeros((6, 1, 4), np.float32)
     >>> values = np.arange(6, dtype=np.float32).reshape(6, 1, 1)

@@ -64,7 +64,7 @@ class NotFinite(Error, ValueError):
 
 
 class Overflow(Error, OverflowError):
-    """Finite input whose score, logit or output passed f32; or a size past 64 bits."""
+    """Finite input whose score or logit passed f32, or whose output its dtype; or a size past 64 bits."""
 
     code = Code.Overflow
 

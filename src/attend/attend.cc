@@ -35,7 +35,7 @@ Status attend_row(const LayerView& layer, VisibleRun run, ConstTensor query, std
     if (overflow < 0) overflow = one.overflow;
   }
   if (overflow >= 0) {
-    return attend_fault(Code::kOverflow, "output", fmt::format("head {}: a logit or output passes f32", overflow), {row_number, overflow});
+    return attend_fault(Code::kOverflow, "output", fmt::format("head {}: a logit passes f32, or an output its dtype", overflow), {row_number, overflow});
   }
   return {};
 }

@@ -4,11 +4,13 @@
 #include <algorithm>
 #include <cctype>
 #include <cmath>
+#include <limits>
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "attend/attend_kernels.hpp"
+#include "base/half.hpp"
 #include "support/bits.hpp"
 #include "support/plain_layer.hpp"
 #include "support/random.hpp"
@@ -74,7 +76,24 @@ class BlockCase {
     return given;
   }
 
-  // Query by query, `at_once` splits reduced at a time, the later ones first.
+  // Query by query, a kHeadUnit of heads at a time.
+  Given run_heads(const AttendKernels& kernels) {
+    const PlainLayer laid_out = layer();
+    Given given = blank();
+    std::vector<BlockQuery> queries = block_queries_of(given);
+    std::vector<float> scratch(static_cast<std::size_t>(attend_block_floats(geometry, 1)));
+    for (std::size_t q = 0; q < rows.size(); ++q) {
+      for (std::int64_t h = 0; h < geometry.kv_heads(); ++h) {
+        for_head_units([&](std::int64_t first, std::int64_t heads) {
+          kernels.attend_block({&laid_out.view(), h, {&queries[q], 1}, sinks, scratch.data(), first, heads});
+          note_overflow({&queries[q], 1}, q, given);
+        });
+      }
+    }
+    return given;
+  }
+
+  // Query by query, `at_once` splits reduced at a time, the later ones first; each fold a kHeadUnit of heads at a time.
   Given run_splits(const AttendKernels& kernels, std::int64_t at_once) {
     const PlainLayer laid_out = layer();
     Given given = blank();
@@ -91,9 +110,14 @@ class BlockCase {
           const std::int64_t here = std::min(at_once, splits - first);
           for (std::int64_t s = here - 1; s >= 0; --s) kernels.reduce_splits(one, first + s, 1, partials.data() + s * partial);
           kernels.reduce_splits(one, first, here - 1, partials.data());  // several in one call give the same
-          kernels.fold_splits(one, first, here, partials.data(), total.data());
+          for_head_units([&](std::int64_t first_head, std::int64_t heads) {
+            AttendBlock some = one;
+            some.first_head = first_head;
+            some.heads = heads;
+            kernels.fold_splits(some, first, here, partials.data(), total.data());
+            if (first + here == splits) note_overflow({&queries[q], 1}, q, given);
+          });
         }
-        note_overflow({&queries[q], 1}, q, given);
       }
     }
     return given;
@@ -139,6 +163,12 @@ class BlockCase {
     return queries;
   }
 
+  template <typename Call>
+  void for_head_units(Call&& call) const {
+    const std::int64_t all = geometry.heads_per_kv();
+    for (std::int64_t first = 0; first < all; first += kHeadUnit) call(first, std::min(kHeadUnit, all - first));
+  }
+
   static void note_overflow(std::span<const BlockQuery> block, std::size_t first, Given& given) {
     for (std::size_t i = 0; i < block.size(); ++i) {
       if (given.overflow[first + i] < 0) given.overflow[first + i] = block[i].overflow;
@@ -172,6 +202,10 @@ class AttendAgreement : public ::testing::TestWithParam<std::string> {
     const std::size_t most = std::min<std::size_t>(attend.rows.size(), static_cast<std::size_t>(block_queries(attend.geometry)));
     for (const std::size_t per_block : {std::size_t{1}, std::min<std::size_t>(2, most), most}) {
       EXPECT_TRUE(same(attend.run(kernels(), per_block), want)) << what << ", blocks of " << per_block;
+      compared.values += want.output.elements();
+    }
+    if (!is_reference()) {
+      EXPECT_TRUE(same(attend.run_heads(kernels()), want)) << what << ", some heads at a time";
       compared.values += want.output.elements();
     }
     if (kernels().reduce_splits != nullptr && std::none_of(attend.rows.begin(), attend.rows.end(), [](const auto& row) { return row.empty(); })) {
@@ -298,6 +332,24 @@ TEST_P(AttendAgreement, OnOverflowsOfLogitsAndOfOutputs) {
     expect_agreement(attend, "outputs");
   }
   EXPECT_GT(compared.overflows, 10);
+}
+
+// Rows of one entry, whose output is its value.
+TEST_P(AttendAgreement, OnOutputsThatPassTheirDtype) {
+  for (const DType output : kFloats) {
+    for (const std::int64_t dims : {1, 33, 64}) {
+      BlockCase attend({6, 2, 20, dims}, DType::kF32, output, 4, 4, 77);
+      for (std::size_t q = 0; q < 4; ++q) attend.rows[q] = {static_cast<std::int32_t>(BlockCase::kAnchor + static_cast<std::int64_t>(q))};
+      const float fits = largest_before_overflow(output);
+      const float passes = std::nextafter(fits, std::numeric_limits<float>::infinity());  // infinite for f32
+      attend.values.set((0 * 2 + 1) * dims, fits);
+      attend.values.set((1 * 2 + 0) * dims + dims - 1, -fits);
+      attend.values.set((2 * 2 + 1) * dims + dims - 1, output == DType::kF32 ? fits : passes);
+      attend.values.set((3 * 2 + 0) * dims + dims / 2, output == DType::kF32 ? fits : -passes);
+      expect_agreement(attend, std::string(dtype_name(output)) + " " + std::to_string(dims));
+    }
+  }
+  EXPECT_EQ(compared.overflows, 2 * 3 * 2);  // queries 2 and 3 of both halves
 }
 
 std::vector<std::string> names() {

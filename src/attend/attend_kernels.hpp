@@ -19,14 +19,18 @@ struct BlockQuery {
   std::int64_t overflow = -1;         // set to the first head that overflowed
 };
 
-// Neighbouring queries and one kv head, whose query heads are attended.
+// Neighbouring queries and one kv head, whose query heads are attended, or some of them.
 struct AttendBlock {
   const LayerView* layer = nullptr;
   std::int64_t kv_head = 0;
   std::span<BlockQuery> queries;  // 1 .. block_queries(geometry)
   std::span<const float> sinks;   // [query_heads] or empty
   float* scratch = nullptr;       // attend_block_floats(geometry, queries.size())
+  // Of the kv head's query heads those from here on, a multiple of kHeadUnit, and how many; 0: all. Not in the reference.
+  std::int64_t first_head = 0;
+  std::int64_t heads = 0;
 };
+inline constexpr std::int64_t kHeadUnit = 16;
 
 struct AttendKernels {
   std::string_view name;  // of what really runs: Highway's name of the instruction set, or "reference"
@@ -35,7 +39,7 @@ struct AttendKernels {
   // Each split first .. first + count - 1 is reduced to a partial of its own: partials[count][attend_partial_floats].
   void (*reduce_splits)(const AttendBlock& block, std::int64_t first, std::int64_t count, float* partials) = nullptr;
   // Folds those partials, in order, into `total` (attend_partial_floats), which the first split begins, and writes output
-  // and lse after the last one.
+  // and lse after the last one. Of the block's heads alone; those of a reduction are all.
   void (*fold_splits)(const AttendBlock& block, std::int64_t first, std::int64_t count, const float* partials, float* total) = nullptr;
 };
 

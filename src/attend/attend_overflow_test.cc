@@ -1,10 +1,13 @@
-// Finite inputs whose logits or outputs pass f32: the first head is named, its results are NaN, all others are right.
+// Finite inputs whose logits pass f32 or outputs their dtype: the first head is named, its results are NaN, all others are right.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <limits>
 #include <string>
+#include <utility>
 
 #include "attend/attend_testing.hpp"
+#include "base/half.hpp"
 
 namespace seriatim {
 namespace {
@@ -91,6 +94,27 @@ TEST(AttendOverflow, LargeValuesThatFitAreRight) {
   const Attended result = attend.run();
   ASSERT_TRUE(result.status.ok()) << result.status.message();
   EXPECT_EQ(result.output.get(0), 3.4e38f);
+}
+
+// 65,519.996 is stored as 65,504, the largest f16; the next f32 above would be stored as infinity.
+TEST(AttendOverflow, OfTheDtypeThatAnOutputIsStoredAsIsReported) {
+  for (const auto& [output, largest] : {std::pair(DType::kF16, 65504.0f), std::pair(DType::kBf16, 0x1.fep127f)}) {
+    for (const float sign : {1.0f, -1.0f}) {
+      AttendCase attend(small_attention(), 1, 57);
+      attend.output_dtype = output;
+      const float fits = largest_before_overflow(output);
+      attend.values.set(15, sign * fits);  // kv head 1
+      const Attended right = attend.run();
+      ASSERT_TRUE(right.status.ok()) << right.status.message();
+      EXPECT_EQ(right.output.get(2 * 8 + 7), sign * largest);
+      EXPECT_TRUE(same_result(attend.oracle(), right));
+      attend.values.set(15, sign * std::nextafter(fits, std::numeric_limits<float>::max()));
+      expect_overflow(attend.run(), right, {2, 3});
+      expect_overflow(attend.oracle(), right, {2, 3});
+      attend.output_dtype = DType::kF32;
+      EXPECT_TRUE(attend.run().status.ok()) << "it is only f32 that can hold it";
+    }
+  }
 }
 
 TEST(AttendOverflow, TheOracleReportsTheSame) {

@@ -66,10 +66,12 @@ void fold(Partial& total, const Partial& split, std::int64_t value_dim) {
   total.max = max;
 }
 
-// Writes one head's output and lse. Gives false, and writes NaN, where it overflowed.
+// Writes one head's output and lse. Gives false, and writes NaN, where it overflowed: f32, or what the output is stored as.
 bool write_head(const AttendProblem& problem, std::int64_t head, const Partial& total, bool finite) {
   const std::int64_t value_dim = problem.layer->geometry->value_dim();
-  for (std::int64_t i = 0; total.any && i < value_dim; ++i) finite = finite && std::isfinite(total.sums[i] / total.den);
+  for (std::int64_t i = 0; total.any && i < value_dim; ++i) {
+    finite = finite && std::isfinite(round_to(problem.output.dtype, total.sums[i] / total.den));
+  }
   for (std::int64_t i = 0; i < value_dim; ++i) {
     const float value = !finite ? std::numeric_limits<float>::quiet_NaN() : total.any ? total.sums[i] / total.den : 0.0f;
     store_element(problem.output.at(head, i), problem.output.dtype, value);

@@ -45,14 +45,15 @@ class Block {
       : block_(block),
         geometry_(*block.layer->geometry),
         scratch_(geometry_, static_cast<std::int64_t>(block.queries.size()), block.scratch),
-        heads_(static_cast<std::size_t>(geometry_.heads_per_kv())),
+        first_head_(block.kv_head * geometry_.heads_per_kv() + block.first_head),
+        heads_(static_cast<std::size_t>(block.heads == 0 ? geometry_.heads_per_kv() : block.heads)),
         head_dim_(static_cast<std::size_t>(geometry_.head_dim())),
         value_dim_(static_cast<std::size_t>(geometry_.value_dim())),
         head_stride_(static_cast<std::size_t>(scratch_.heads_padded())),
         dim_stride_(static_cast<std::size_t>(scratch_.dims_padded())),
         logits_stride_(static_cast<std::size_t>(scratch_.logits_stride())),
-        products_(geometry_, scratch_, block.queries.size()),
-        sums_(geometry_, scratch_),
+        products_(geometry_, scratch_, block.queries.size(), heads_),
+        sums_(geometry_, scratch_, heads_),
         walk_(*block.layer, block.kv_head) {}
 
   void attend() {
@@ -75,11 +76,11 @@ class Block {
 
   void fold(std::int64_t first, std::int64_t count, const float* partials, float* total) {
     State& state = states_[0];
-    state.total = scratch_.partial(total);
+    state.total = own_heads(total);
     if (first == 0) begin(state);
     state.any = first > 0 || !block_.sinks.empty();
     for (std::int64_t s = 0; s < count; ++s) {
-      fold_partial(scratch_.partial(const_cast<float*>(partials) + s * scratch_.partial_floats()), state);
+      fold_partial(own_heads(const_cast<float*>(partials) + s * scratch_.partial_floats()), state);
     }
     const auto splits = (static_cast<std::int64_t>(block_.queries[0].row.size()) + kSplitEntries - 1) / kSplitEntries;
     if (first + count == splits) write(block_.queries[0], state);
@@ -94,15 +95,21 @@ class Block {
     std::array<const std::byte*, kSplitEntries> values;
   };
 
+  // Where the block's heads lie in a partial of all.
+  Partial own_heads(float* memory) const {
+    const Partial all = scratch_.partial(memory);
+    return {all.sums + block_.first_head * scratch_.dims_padded(), all.max + block_.first_head, all.den + block_.first_head, all.bad + block_.first_head};
+  }
+
   // Nothing reduced yet, but for a sink.
   void begin(State& state) {
-    std::fill_n(state.total.bad, head_stride_, 0.0f);
+    std::fill_n(state.total.bad, padded_heads(), 0.0f);
     state.any = !block_.sinks.empty();
     if (!state.any) return;
     std::fill_n(state.total.sums, heads_ * dim_stride_, 0.0f);
-    std::fill_n(state.total.max, head_stride_, 0.0f);
-    std::copy_n(block_.sinks.data() + static_cast<std::size_t>(block_.kv_head) * heads_, heads_, state.total.max);
-    std::fill_n(state.total.den, head_stride_, 1.0f);
+    std::fill_n(state.total.max, padded_heads(), 0.0f);
+    std::copy_n(block_.sinks.data() + first_head_, heads_, state.total.max);
+    std::fill_n(state.total.den, padded_heads(), 1.0f);
   }
 
   void open_partial(State& state) {
@@ -121,7 +128,7 @@ class Block {
     locate(merged, *now);
     Fetch(key_rows(*now), 0).rest();
     if (queries == 1) Fetch::open_scratch(block_.scratch, static_cast<std::size_t>(scratch_.floats()) * sizeof(float));
-    products_.load_queries(block_.queries, block_.kv_head);
+    products_.load_queries(block_.queries, first_head_);
     for (; now->chunk.entries > 0; std::swap(now, next)) {
       locate(merged, *next);
       // While a chunk's keys are multiplied its values are fetched, and while values are summed the next chunk's keys.
@@ -198,8 +205,8 @@ class Block {
     }
     if (!state.any) {
       std::copy_n(split.sums, heads_ * dim_stride_, state.total.sums);
-      std::copy_n(split.max, head_stride_, state.total.max);
-      std::copy_n(split.den, head_stride_, state.total.den);
+      std::copy_n(split.max, padded_heads(), state.total.max);
+      std::copy_n(split.den, padded_heads(), state.total.den);
       state.any = true;
       return;
     }
@@ -221,7 +228,7 @@ class Block {
     }
     query.overflow = -1;
     for (std::size_t h = 0; h < heads_; ++h) {
-      const std::int64_t head = block_.kv_head * geometry_.heads_per_kv() + static_cast<std::int64_t>(h);
+      const std::int64_t head = first_head_ + static_cast<std::int64_t>(h);
       const HeadResult result = write_head<Stored>(state.total, h, state.any, value_dim_, dim_stride_, query.output, head);
       if (result == HeadResult::kOverflow && query.overflow < 0) query.overflow = head;
       if (query.lse.empty()) continue;
@@ -231,11 +238,14 @@ class Block {
     }
   }
 
+  std::size_t padded_heads() const { return static_cast<std::size_t>(round_up(static_cast<std::int64_t>(heads_), kMostLanes)); }
+
   static constexpr std::size_t kSplit = kSplitEntries;
 
   const AttendBlock& block_;
   const Geometry& geometry_;
   const BlockScratch scratch_;
+  const std::int64_t first_head_;  // of all query heads
   const std::size_t heads_;
   const std::size_t head_dim_;
   const std::size_t value_dim_;

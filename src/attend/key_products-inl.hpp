@@ -39,9 +39,9 @@ class ColumnTiles {
 template <typename Stored>
 class KeyProducts {
  public:
-  KeyProducts(const Geometry& geometry, const BlockScratch& scratch, std::size_t queries)
+  KeyProducts(const Geometry& geometry, const BlockScratch& scratch, std::size_t queries, std::size_t heads)
       : scratch_(scratch),
-        heads_(static_cast<std::size_t>(geometry.heads_per_kv())),
+        heads_(heads),
         head_dim_(static_cast<std::size_t>(geometry.head_dim())),
         logits_stride_(static_cast<std::size_t>(scratch.logits_stride())),
         scale_(geometry.softmax_scale()),
@@ -50,14 +50,14 @@ class KeyProducts {
         lanes_are_keys_(turning_pays()) {}
 
   // Queries -> [tile][dim][column of the tile], zeros in columns that pad the last vector.
-  void load_queries(std::span<const BlockQuery> queries, std::int64_t kv_head) {
+  void load_queries(std::span<const BlockQuery> queries, std::int64_t first_head) {
     std::fill_n(scratch_.queries(), head_dim_ * tiles_.vecs() * kLanes, 0.0f);
     for (std::size_t tile = 0; tile < tiles_.count(); ++tile) {
       const std::size_t first = tiles_.first_vec(tile) * kLanes;
       const std::size_t end = std::min(tiles_.first_vec(tile + 1) * kLanes, columns_);
       const std::size_t width = (tiles_.first_vec(tile + 1) - tiles_.first_vec(tile)) * kLanes;
       for (std::size_t column = first; column < end; ++column) {
-        const std::int64_t head = kv_head * static_cast<std::int64_t>(heads_) + static_cast<std::int64_t>(column % heads_);
+        const std::int64_t head = first_head + static_cast<std::int64_t>(column % heads_);
         load_column(queries[column / heads_].query, head, scratch_.queries() + first * head_dim_ + column - first, width);
       }
     }

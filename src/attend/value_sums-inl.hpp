@@ -21,9 +21,9 @@ namespace seriatim::HWY_NAMESPACE {
 template <typename Stored>
 class ValueSums {
  public:
-  ValueSums(const Geometry& geometry, const BlockScratch& scratch)
+  ValueSums(const Geometry& geometry, const BlockScratch& scratch, std::size_t heads)
       : strip_(scratch.strip()),
-        heads_(static_cast<std::size_t>(geometry.heads_per_kv())),
+        heads_(heads),
         value_dim_(static_cast<std::size_t>(geometry.value_dim())),
         head_tiles_((heads_ + kMostTileHeads - 1) / kMostTileHeads) {
     for (std::size_t j = 0; j < strip_rows_.size(); ++j) strip_rows_[j] = reinterpret_cast<const std::byte*>(strip_ + j * kPair);

@@ -17,16 +17,17 @@
 HWY_BEFORE_NAMESPACE();
 namespace seriatim::HWY_NAMESPACE {
 
-// sums / den in place, the dims then in order. Gives false if a quotient is not finite.
+// sums / den in place, the dims then in order. Gives false if a quotient passes `largest`, or is NaN.
 template <typename Stored>
-HWY_INLINE bool divide_row(float* sums, float den, std::size_t dims) {
+HWY_INLINE bool divide_row(float* sums, float den, float largest, std::size_t dims) {
   constexpr FloatTag d;
   const auto divisor = hn::Set(d, den);
-  auto bad = hn::Zero(d);
+  const auto most = hn::Set(d, largest);
+  auto right = hn::Eq(divisor, divisor);
   for (std::size_t i = 0; i < dims; i += 2 * kLanes) {
     const auto v0 = hn::Div(hn::LoadU(d, sums + i), divisor);
     const auto v1 = hn::Div(hn::LoadU(d, sums + i + kLanes), divisor);
-    bad = hn::Add(bad, hn::Add(hn::Sub(v0, v0), hn::Sub(v1, v1)));  // x - x is 0, or NaN where x is not finite
+    right = hn::And(right, hn::And(hn::Le(hn::Abs(v0), most), hn::Le(hn::Abs(v1), most)));
     if (Stored::kPairsInterleave && i + 2 * kLanes <= dims) {
       hn::StoreInterleaved2(v0, v1, d, sums + i);
     } else {
@@ -34,10 +35,10 @@ HWY_INLINE bool divide_row(float* sums, float den, std::size_t dims) {
       hn::StoreU(v1, d, sums + i + kLanes);
     }
   }
-  return hn::AllTrue(d, hn::Eq(bad, hn::Zero(d)));
+  return hn::AllTrue(d, right);
 }
 
-// The high half of each word, rounded to nearest even; finite values.
+// The high half of each word, rounded to nearest even; values that stay finite.
 HWY_INLINE hn::Vec<HalfTag> round_to_bf16(FloatVec v) {
   constexpr WordTag words;
   const auto bits = hn::BitCast(words, v);
@@ -46,7 +47,7 @@ HWY_INLINE hn::Vec<HalfTag> round_to_bf16(FloatVec v) {
   return hn::TruncateTo(HalfTag(), hn::ShiftRight<16>(rounded));
 }
 
-// Finite floats, rounded once each, at `stride_bytes`.
+// Floats that stay finite, rounded once each, at `stride_bytes`.
 HWY_INLINE void narrow_row(const float* from, std::size_t elements, DType dtype, std::byte* to, std::int64_t stride_bytes) {
   constexpr FloatTag d;
   std::size_t i = 0;
@@ -82,7 +83,7 @@ HeadResult write_head(const Partial& total, std::size_t h, bool any, std::size_t
     fill(0.0f);
     return HeadResult::kEmpty;
   }
-  if (total.bad[h] != 0.0f || !divide_row<Stored>(sums, total.den[h], dims)) {  // NaN is not 0
+  if (total.bad[h] != 0.0f || !divide_row<Stored>(sums, total.den[h], largest_before_overflow(output.dtype), dims)) {  // NaN is not 0
     fill(std::numeric_limits<float>::quiet_NaN());
     return HeadResult::kOverflow;
   }

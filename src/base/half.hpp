@@ -80,6 +80,18 @@ inline float round_to(DType dtype, float value) {
   return std::numeric_limits<float>::quiet_NaN();
 }
 
+// The greatest f32 that rounds to a finite value of a float dtype. An integer dtype is a caller's mistake and gives NaN.
+inline float largest_before_overflow(DType dtype) {
+  switch (dtype) {
+    case DType::kF32: return std::numeric_limits<float>::max();
+    case DType::kBf16: return std::bit_cast<float>(0x7f7f7fffu);  // below the midpoint past the largest bf16
+    case DType::kF16: return std::bit_cast<float>(0x477fefffu);   // below 65520, as in to_f16
+    case DType::kI32:
+    case DType::kI64: break;
+  }
+  return std::numeric_limits<float>::quiet_NaN();
+}
+
 // One element of a float dtype at any address. An integer dtype is a caller's mistake and gives NaN.
 inline float load_element(const std::byte* address, DType dtype) {
   std::uint16_t half = 0;

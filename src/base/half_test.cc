@@ -114,6 +114,14 @@ TEST_P(Half, PastTheLargestEverythingIsInfinityAndBelowTheSmallestZero) {
   EXPECT_EQ(format.to(-std::numeric_limits<float>::denorm_min()), 0x8000);
 }
 
+TEST_P(Half, TheLargestBeforeAnOverflowIsFiniteAndTheNextIsNot) {
+  const Format& format = GetParam();
+  const float largest = largest_before_overflow(format.dtype);
+  EXPECT_EQ(format.to(largest), format.infinity - 1);
+  EXPECT_EQ(format.to(-largest), (format.infinity - 1) | 0x8000);
+  EXPECT_EQ(format.to(std::nextafter(largest, std::numeric_limits<float>::infinity())), format.infinity);
+}
+
 // Strides over all of f32: the chosen half is never further than either neighbour.
 TEST_P(Half, SampledFloatsGoToTheNearestNeighbour) {
   const Format& format = GetParam();
@@ -150,6 +158,7 @@ TEST(Element, F32PassesThroughWithEveryBit) {
   store_element(memory.data() + 1, DType::kF32, value);
   EXPECT_EQ(bits_of(load_element(memory.data() + 1, DType::kF32)), 0x80000001u);
   EXPECT_EQ(bits_of(round_to(DType::kF32, value)), 0x80000001u);
+  EXPECT_EQ(largest_before_overflow(DType::kF32), std::numeric_limits<float>::max());
 }
 
 TEST(Element, IntegerDTypesReadAsNaNAndStoreNothing) {
@@ -159,6 +168,7 @@ TEST(Element, IntegerDTypesReadAsNaNAndStoreNothing) {
     store_element(memory.data(), dtype, 1.0f);
     EXPECT_TRUE(std::isnan(load_element(memory.data(), dtype)));
     EXPECT_TRUE(std::isnan(round_to(dtype, 1.0f)));
+    EXPECT_TRUE(std::isnan(largest_before_overflow(dtype)));
   }
   for (const std::byte each : memory) EXPECT_EQ(each, std::byte{0xa5});
 }

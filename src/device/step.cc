@@ -218,7 +218,7 @@ Status DeviceWorkspace::Impl::judge_outputs() const {
   const auto bad = std::find_if(host_overflow.begin(), end, [](std::int32_t flag) { return flag != 0; });
   if (bad == end) return {};
   const std::int64_t place = bad - host_overflow.begin();
-  return attend_fault(Code::kOverflow, "output", fmt::format("head {}: a logit or output passes f32", place % heads), {place / heads, place % heads});
+  return attend_fault(Code::kOverflow, "output", fmt::format("head {}: a logit passes f32, or an output its dtype", place % heads), {place / heads, place % heads});
 }
 
 void DeviceWorkspace::Impl::write_rows() const {

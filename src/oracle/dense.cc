@@ -126,14 +126,17 @@ Status compute(const Geometry& geometry, DenseHead& dense, const ConstTensor& qu
   std::int64_t overflow = -1;
   for (std::int64_t head = 0; head < geometry.query_heads(); ++head) {
     dense.attend(query, tokens, head, sinks.empty() ? nullptr : &sinks[static_cast<std::size_t>(head)]);
+    bool finite = dense.finite();
     for (std::int64_t i = 0; i < geometry.value_dim(); ++i) {
-      store_element(output.at(head, i), output.dtype, dense.finite() ? dense.output(i) : kNaN);
+      store_element(output.at(head, i), output.dtype, dense.output(i));
+      finite = finite && std::isfinite(load_element(output.at(head, i), output.dtype));
     }
-    if (!lse.empty()) lse[static_cast<std::size_t>(head)] = dense.finite() ? dense.lse() : kNaN;
-    if (!dense.finite() && overflow < 0) overflow = head;
+    for (std::int64_t i = 0; !finite && i < geometry.value_dim(); ++i) store_element(output.at(head, i), output.dtype, kNaN);
+    if (!lse.empty()) lse[static_cast<std::size_t>(head)] = finite ? dense.lse() : kNaN;
+    if (!finite && overflow < 0) overflow = head;
   }
   if (overflow < 0) return {};
-  return Status::error(Code::kOverflow, "output", fmt::format("output: head {}: a logit or output passes f32", overflow), {-1, overflow});
+  return Status::error(Code::kOverflow, "output", fmt::format("output: head {}: a logit passes f32, or an output its dtype", overflow), {-1, overflow});
 }
 
 }  // namespace

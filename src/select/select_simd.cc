@@ -2,9 +2,10 @@
 // emits what lies above it.
 //
 // A budget far below the number of groups takes a single pass over the scores: a sample gives a bound that is very likely
-// below the cut but not by much, the pass collects what reaches it, and the cut is found among those few. A bound that
-// was too high shows in their number, and the pass runs again with a lower one; whenever the collected fill their room, they
-// are cut down and the bound rises. So the result never depends on the sample, and the time is linear for any input.
+// below the cut but not by much, the pass collects what reaches it, and the cut is found among those few. Where the sample
+// misled, too few were collected or their room was too small. A second pass then needs no luck: its bound is the cut of
+// the greatest of every few scores, which as many scores as are sought reach for sure, and only so many times those few.
+// So the result never depends on the sample, and three passes are the most for any input.
 // A larger budget, or few groups, finds the cut of all scores in a copy, then emits.
 #include <algorithm>
 #include <bit>
@@ -36,7 +37,7 @@ const SelectKernels* select_table() { return nullptr; }
 namespace {
 
 constexpr std::size_t kChunk = 512;  // scores between two looks at how many were collected
-constexpr std::size_t kRoom = 8192;  // collected at a time, unless the budget needs more
+constexpr std::size_t kRoom = 8192;  // for the collected, unless the budget needs more
 
 // The groups from `first` on, one per lane.
 HWY_INLINE VI groups_from(std::size_t first) {
@@ -130,45 +131,52 @@ Selected select_among_all(const SelectTask& task) {
   return {static_cast<std::int64_t>(keep), -1};
 }
 
+enum class Collected { kEnough, kTooFew, kTooMany, kNan };
+
 // What reaches a bound, in position order, never more than there is room for. Where NaN is refused it counts as
 // reaching any, so that it is met among the few.
 template <NanPolicy kNan>
 class Collector {
  public:
   explicit Collector(const SelectTask& task)
-      : scores_(task.scores), keep_(static_cast<std::size_t>(task.keep)), groups_(task.scratch.data()), room_(room_for(task)), bits_(groups_ + room_) {}
+      : scores_(task.scores), keep_(static_cast<std::size_t>(task.keep)), strand_(strand_for(task)), groups_(task.scratch.data()),
+        room_(room_for(task, strand_)), bits_(groups_ + room_) {}
 
-  // Half of the scratch holds groups, half their scores.
-  static std::size_t room_for(const SelectTask& task) {
-    const std::size_t half = task.scores.size() / 2;
-    return std::min(half - half % kLanes, std::max(kRoom, 4 * static_cast<std::size_t>(task.keep)));
-  }
-  // Whether a full room, when it is cut down, leaves as much again.
-  static bool suits(const SelectTask& task) {
-    return task.scores.size() > kDirect && task.keep <= static_cast<std::int64_t>(room_for(task) / 2);
+  // Whether a sure bound leaves no more than half of the scratch has room for.
+  static bool suits(const SelectTask& task) { return task.scores.size() > kDirect && strand_for(task) > 1; }
+
+  // A bound that at least `keep` scores reach. The scores fall into strands of `strand_`, and it is a cut of their greatest:
+  // what passes it lies in the few strands whose greatest does.
+  float sure_bound() const {
+    const std::size_t whole = scores_.size() - scores_.size() % (strand_ * kMaximaStep);
+    std::int32_t* const maxima = groups_;  // as yet unused
+    std::size_t count = 0;
+    for (std::size_t i = 0; i < whole; i += strand_ * kMaximaStep, count += kMaximaStep) {
+      store_maxima(scores_.data() + i, kMaximaStep, strand_, kMaximaStep, maxima + count);
+    }
+    for (std::size_t i = whole; i < scores_.size(); ++i) maxima[count++] = std::bit_cast<std::int32_t>(scores_[i]);
+    return find_cut(Pool(maxima, count), keep_, slack(keep_)).at;
   }
 
-  // False if a NaN was met that is refused.
-  bool collect(float bound) {
+  // Takes   most: to be collected, or a little more, before it gives up
+  Collected collect(float bound, std::size_t most) {
     bound_ = bound;
     count_ = 0;
+    most_ = std::min(most, room_ - kChunk - kLanes);
     std::size_t i = 0;
     for (const std::size_t head = to_alignment(); i < head; ++i) one(i);
-    for (; i + kChunk <= scores_.size() && count_ < keep_; i += kChunk) {
-      if (!make_room()) return false;
+    for (; i + kChunk <= scores_.size() && count_ < keep_ && has_room(); i += kChunk) {
       chunk(i, [](VF s, VF b) HWY_ATTR { return hn::Lt(s, b); }, [](VF s, VF b) HWY_ATTR { return hn::Ge(s, b); });
     }
     // Once `keep` reach the bound, a later equal of it cannot be among the best.
-    for (; i + kChunk <= scores_.size(); i += kChunk) {
-      if (!make_room()) return false;
+    for (; i + kChunk <= scores_.size() && has_room(); i += kChunk) {
       chunk(i, [](VF s, VF b) HWY_ATTR { return hn::Le(s, b); }, [](VF s, VF b) HWY_ATTR { return hn::Gt(s, b); });
     }
-    if (!make_room()) return false;
+    if (!has_room()) return Collected::kTooMany;
     for (; i < scores_.size(); ++i) one(i);
-    return load_scores();
+    if (!load_scores()) return Collected::kNan;
+    return count_ < keep_ ? Collected::kTooFew : Collected::kEnough;
   }
-
-  std::size_t count() const { return count_; }
 
   // Writes the best `keep`, or all if there are no more.
   std::size_t write(std::int32_t* chosen) const {
@@ -178,6 +186,28 @@ class Collector {
   }
 
  private:
+  static constexpr std::size_t slack(std::size_t keep) { return keep / 4; }
+
+  // The most that can be collected by a sure bound: all that passes it, and until there are `keep` its equals.
+  static std::size_t most_for(std::size_t keep, std::size_t strand) { return strand * (keep + slack(keep)) + keep + 2 * (kChunk + kLanes); }
+
+  // The longest strand that there is room for, which takes the fewest maxima; 1 if none is.
+  static std::size_t strand_for(const SelectTask& task) {
+    std::size_t strand = 32;
+    while (strand > 1 && 2 * most_for(static_cast<std::size_t>(task.keep), strand) > task.scores.size()) strand /= 2;
+    return strand;
+  }
+
+  // Half of the scratch holds groups, half their scores.
+  static std::size_t room_for(const SelectTask& task, std::size_t strand) {
+    const std::size_t groups = task.scores.size();
+    const std::size_t room = std::max({most_for(static_cast<std::size_t>(task.keep), strand), kRoom, groups / 64});
+    return std::min(room, groups / 2) / kLanes * kLanes;
+  }
+
+  // For another chunk, and what is written past its end.
+  bool has_room() const { return count_ <= most_; }
+
   // How many scores lie before the first that whole vectors can be read from without crossing cache lines.
   std::size_t to_alignment() const {
     const auto misplaced = reinterpret_cast<std::uintptr_t>(scores_.data()) % (kLanes * sizeof(float));
@@ -210,12 +240,11 @@ class Collector {
     count_ = static_cast<std::size_t>(to - groups_);
   }
 
-  // Two are written whether or not there are any, which spares most of the branches that cannot be foreseen.
+  // Three are written whether or not there are any, which spares most of the branches that cannot be foreseen.
   HWY_INLINE static std::int32_t* put(std::uint64_t found, std::int32_t first, std::int32_t* to) {
-    constexpr std::uint64_t kSome = std::uint64_t{1} << 63;  // where none is left, any place will do
     std::int32_t* const end = to + std::popcount(found);
-    for (int twice = 0; twice < 2; ++twice) {
-      *to++ = first + std::countr_zero(found | kSome);
+    for (int i = 0; i < 3; ++i) {
+      *to++ = first + std::countr_zero(found);  // of none, any place will do
       found &= found - 1;
     }
     for (; found != 0; found &= found - 1) *to++ = first + std::countr_zero(found);
@@ -229,22 +258,14 @@ class Collector {
 
   Cut cut() const { return find_cut(Pool(bits_, count_), keep_, 0); }
 
-  bool make_room() {
-    if (count_ + kChunk + kLanes <= room_) return true;
-    if (!load_scores()) return false;
-    const Cut best = cut();
-    emit(FewGroups{groups_, bits_, count_}, best, groups_, keep_);
-    count_ = keep_;
-    bound_ = best.at;
-    return true;
-  }
-
   const std::span<const float> scores_;
   const std::size_t keep_;
+  const std::size_t strand_;
   std::int32_t* const groups_;
   const std::size_t room_;
   std::int32_t* const bits_;
   std::size_t count_ = 0;
+  std::size_t most_ = 0;
   float bound_ = 0.0f;
 };
 
@@ -256,14 +277,11 @@ Selected select_among_few(const SelectTask& task) {
   const Sample sample(scores.data(), scores.size());
   const std::size_t numbers = kNan == NanPolicy::kExclude ? sample.numbers() : kSampleSize;
   Collector<kNan> collector(task);
-  bool clean = true;
-  // A bound that too few reach was drawn from a sample far from the rest: lower, and if need be, all.
-  for (std::size_t rank = Ranks(keep, scores.size()).low;; rank *= 4) {
-    const float bound = sample.reached_by(rank, numbers);
-    clean = collector.collect(bound);
-    if (!clean || collector.count() >= keep || bound == -kInfinity) break;
-  }
-  if (!clean) return refuse_nan(scores);
+  const std::size_t rank = Ranks(keep, scores.size()).low;
+  const std::size_t twice = 2 * rank * (scores.size() / kSampleSize + 1);  // what the sample says there are
+  Collected collected = collector.collect(sample.reached_by_about(rank, numbers), twice + kChunk);
+  if (collected == Collected::kTooFew || collected == Collected::kTooMany) collected = collector.collect(collector.sure_bound(), scores.size());
+  if (collected == Collected::kNan || collected == Collected::kTooMany) return refuse_nan(scores);  // a sure bound's many are NaN
   return {static_cast<std::int64_t>(collector.write(task.chosen.data())), -1};
 }
 

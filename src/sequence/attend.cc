@@ -83,7 +83,7 @@ Status attend(const LayerView& layer, const AttendQueries& queries, Rows rows, W
   if (first == FirstFault::kNone) return {};
   const std::int64_t query = first / layer.geometry->query_heads();
   const std::int64_t head = first % layer.geometry->query_heads();
-  return attend_fault(Code::kOverflow, "output", fmt::format("head {}: a logit or output passes f32", head), {query, head});
+  return attend_fault(Code::kOverflow, "output", fmt::format("head {}: a logit passes f32, or an output its dtype", head), {query, head});
 }
 
 }  // namespace seriatim

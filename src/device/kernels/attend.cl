@@ -125,7 +125,7 @@ KERNEL void fold_splits(GLOBAL const f32* partials, GLOBAL const f32* sinks, GLO
       }
     }
     const f32 result = any ? DIV32(sum, den) : 0.0f;
-    bad = is_finite(result) ? bad : 1u;
+    bad = is_finite(round_as(output_dtype, result)) ? bad : 1u;
     store_as(output_dtype, out + d * bytes_of(output_dtype), result);
     if (d == 0) lse[place] = any ? max + log32(den) : -FLOAT_OF(INFINITY_BITS);
   }

@@ -105,55 +105,64 @@ class Scorer {
         rows_(block.count * heads_) {}
 
   void run() const {
+    // Few rows are done with a panel as soon as it is there: memory gives four streams far apart sooner than neighbours.
+    const bool far = rows_ <= kMaxRows;
+    const std::int64_t batches = block_.panels / kBatch;
+    const std::int64_t apart = far ? batches : 1;
+    const std::int64_t step = far ? 1 : kBatch;
+    const std::int64_t rest = block_.first_panel + batches * kBatch;
     const std::int64_t end = block_.first_panel + block_.panels;
     const Stored* run[2 * kBatch] = {};  // a batch, and the one to ask for
-    std::int64_t panel = block_.first_panel;
-    fetch(panel, end, run + kBatch);
-    while (panel + kBatch <= end) {
+    const auto fetch_batch = [&](std::int64_t batch) {
+      batch < batches ? fetch(block_.first_panel + batch * step, apart, run + kBatch) : fetch(rest, 1, run + kBatch);
+    };
+    fetch_batch(0);
+    for (std::int64_t batch = 0; batch < batches; ++batch) {
       std::copy_n(run + kBatch, kBatch, run);
-      fetch(panel + kBatch, end, run + kBatch);
-      all_rows<kBatch>(panel, run);
-      panel += kBatch;
+      fetch_batch(batch + 1);
+      all_rows<kBatch>(block_.first_panel + batch * step, apart, run);
     }
-    for (const Stored* const* left = run + kBatch; panel < end; ++panel, ++left) {
+    const Stored* const* left = run + kBatch;
+    for (std::int64_t panel = rest; panel < end; ++panel, ++left) {
       const Stored* const one[] = {left[0], panel + 1 < end ? left[1] : left[0]};
-      all_rows<1>(panel, one);
+      all_rows<1>(panel, 1, one);
     }
   }
 
  private:
   // The panels from `first` on; past the end whatever was there, good enough to be prefetched.
-  void fetch(std::int64_t first, std::int64_t end, const Stored** panels) const {
-    for (int p = 0; p < kBatch && first + p < end; ++p) {
-      panels[p] = reinterpret_cast<const Stored*>(panels_.whole(first + p, block_.edge));
+  void fetch(std::int64_t first, std::int64_t apart, const Stored** panels) const {
+    const std::int64_t end = block_.first_panel + block_.panels;
+    for (int p = 0; p < kBatch && first + p * apart < end; ++p) {
+      panels[p] = reinterpret_cast<const Stored*>(panels_.whole(first + p * apart, block_.edge));
     }
   }
 
-  // `panels`: kPanels to score, and as many to be prefetched.
+  // `panels`: kPanels to score, the first being `panel` and each so many `apart`, and as many to be prefetched.
   template <int kPanels>
-  HWY_INLINE void all_rows(std::int64_t panel, const Stored* const* panels) const {
+  HWY_INLINE void all_rows(std::int64_t panel, std::int64_t apart, const Stored* const* panels) const {
     std::int64_t row = 0;
-    for (; row + kMaxRows <= rows_; row += kMaxRows) some_rows<kMaxRows, kPanels>(row, panel, panels);
-    last_rows<kMaxRows - 1, kPanels>(row, panel, panels);
+    for (; row + kMaxRows <= rows_; row += kMaxRows) some_rows<kMaxRows, kPanels>(row, panel, apart, panels);
+    last_rows<kMaxRows - 1, kPanels>(row, panel, apart, panels);
   }
 
   template <int kRows, int kPanels>
-  HWY_INLINE void last_rows(std::int64_t row, std::int64_t panel, const Stored* const* panels) const {
+  HWY_INLINE void last_rows(std::int64_t row, std::int64_t panel, std::int64_t apart, const Stored* const* panels) const {
     if constexpr (kRows > 0) {
-      if (rows_ - row == kRows) return some_rows<kRows, kPanels>(row, panel, panels);
-      last_rows<kRows - 1, kPanels>(row, panel, panels);
+      if (rows_ - row == kRows) return some_rows<kRows, kPanels>(row, panel, apart, panels);
+      last_rows<kRows - 1, kPanels>(row, panel, apart, panels);
     }
   }
 
   template <int kRows, int kPanels>
-  HWY_INLINE void some_rows(std::int64_t row, std::int64_t panel, const Stored* const* panels) const {
+  HWY_INLINE void some_rows(std::int64_t row, std::int64_t panel, std::int64_t apart, const Stored* const* panels) const {
     constexpr int kAtOnce = std::min(kPanels, panels_per_tile(kRows));
-    for (int p = 0; p < kPanels; p += kAtOnce) tile<kRows, kAtOnce>(row, panel + p, panels + p);
+    for (int p = 0; p < kPanels; p += kAtOnce) tile<kRows, kAtOnce>(row, panel + p * apart, apart, panels + p);
   }
 
   // The dots of kRows rows with kPanels panels, and what they add to the scores.
   template <int kRows, int kPanels>
-  HWY_NOINLINE void tile(std::int64_t row, std::int64_t panel, const Stored* const* panels) const {
+  HWY_NOINLINE void tile(std::int64_t row, std::int64_t panel, std::int64_t apart, const Stored* const* panels) const {
     constexpr int kColumns = kPanels * kVectors;
     const F32 d;
     VF dots[kRows][kColumns];
@@ -191,17 +200,17 @@ class Scorer {
       for (int k = 0; k < kSteps; ++k) step(i + k);
     }
     for (; i < dim_; ++i) step(i);
-    add_to_scores<kRows, kColumns>(row, block_.scores + (panel - block_.first_panel) * 16, dots);
+    add_to_scores<kRows, kColumns>(row, block_.scores + (panel - block_.first_panel) * 16, apart * 16, dots);
   }
 
   // Heads in their order: a sum goes on where an earlier tile of the same query left it.
   template <int kRows, int kColumns>
-  HWY_INLINE void add_to_scores(std::int64_t row, float* scores, const VF (&dots)[kRows][kColumns]) const {
+  HWY_INLINE void add_to_scores(std::int64_t row, float* scores, std::int64_t apart, const VF (&dots)[kRows][kColumns]) const {
     const F32 d;
     HWY_UNROLL(16)
     for (int c = 0; c < kColumns; ++c) {
       std::int64_t head = row % heads_;
-      float* out = scores + row / heads_ * block_.stride + c * kWidth;
+      float* out = scores + row / heads_ * block_.stride + c / kVectors * apart + c % kVectors * kWidth;
       VF sum = head == 0 ? hn::Zero(d) : hn::LoadU(d, out);
       HWY_UNROLL(16)
       for (int r = 0; r < kRows; ++r) {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <utility>
 
 #include "sequence/attend_scratch.hpp"
 #include "support/path.hpp"
@@ -11,11 +12,11 @@ namespace {
 
 using namespace testing;
 
-// Rows of five splits, over one or two kv heads.
-GeometryOptions wide_rows(std::int64_t kv_heads) {
+// Rows of five splits, over one or two kv heads with few query heads or many.
+GeometryOptions wide_rows(std::int64_t kv_heads, std::int64_t heads_per_kv) {
   GeometryOptions options = small_path();
   options.budget_tokens = 600;
-  options.query_heads = 6 * kv_heads;
+  options.query_heads = heads_per_kv * kv_heads;
   options.kv_heads = kv_heads;
   return options;
 }
@@ -39,8 +40,8 @@ Answers answer(const Story& story, const LayerView& layer, std::int64_t queries,
 
 TEST(AttendUnits, GiveTheSameBitsForAnyNumberOfWorkersAndQueries) {
   std::int64_t compared = 0;
-  for (const std::int64_t kv_heads : {1, 2}) {
-    Story story(wide_rows(kv_heads), 900, 171, 50);
+  for (const auto& [kv_heads, heads] : {std::pair(1, 6), std::pair(2, 6), std::pair(1, 72)}) {
+    Story story(wide_rows(kv_heads, heads), 900, 171, 50);
     for (std::int64_t h = 0; h < story.geometry.query_heads(); ++h) story.sinks.push_back(static_cast<float>(h) - 4.0f);
     const HeldStory held(story, 900);
     const Snapshot snapshot = held.snapshot();
@@ -52,23 +53,27 @@ TEST(AttendUnits, GiveTheSameBitsForAnyNumberOfWorkersAndQueries) {
         const auto executor = make_executor(threads);
         for (const Kernels& kernels : Kernels::available()) {
           EXPECT_TRUE(same_answers(answer(story, layer, queries, *executor, kernels), want))
-              << queries << " queries, " << kv_heads << " kv heads, " << threads << " threads, " << kernels.name();
+              << queries << " queries, " << kv_heads << " x " << heads << " heads, " << threads << " threads, " << kernels.name();
           ++compared;
         }
       }
     }
   }
-  EXPECT_GE(compared, 40);
+  EXPECT_GE(compared, 60);
 }
 
 TEST(AttendUnits, NameTheFirstOverflowWhicheverUnitFindsIt) {
-  for (const std::int64_t queries : {1, 3, 40}) {
-    Story story(wide_rows(2), 900, 172);
+  struct Case {
+    std::int64_t queries, kv_heads, heads;
+  };
+  for (const auto& [queries, kv_heads, heads] : {Case{1, 2, 6}, Case{3, 2, 6}, Case{40, 2, 6}, Case{1, 1, 72}, Case{3, 1, 72}}) {
+    Story story(wide_rows(kv_heads, heads), 900, 172);
+    const std::int64_t all_heads = story.geometry.query_heads();
     const auto tokens = some_tokens(queries);
     const std::int64_t first = queries / 2;
     for (const std::int64_t query : {first, queries - 1}) {
-      for (const std::int64_t head : {4, 7}) {
-        for (std::int64_t i = 0; i < 8; ++i) story.queries.set((tokens[static_cast<std::size_t>(query)] * 12 + head) * 8 + i, 3e38f);
+      for (const std::int64_t head : {std::int64_t{4}, all_heads - 5}) {
+        for (std::int64_t i = 0; i < 8; ++i) story.queries.set((tokens[static_cast<std::size_t>(query)] * all_heads + head) * 8 + i, 3e38f);
       }
     }
     const HeldStory held(story, 900);

@@ -16,8 +16,9 @@ std::string time_text(double ns) {
 }
 
 std::string verdict(const Measure& m) {
-  if (!m.met) return "";
-  return *m.met ? "met" : "NOT MET";
+  std::string words = !m.met ? "" : *m.met ? "met" : "NOT MET";
+  if (m.limits_ratio > 0.0) words += fmt::format(" (the limits' own ratio: {:.2f})", m.limits_ratio);
+  return words;
 }
 
 }  // namespace
@@ -52,6 +53,7 @@ std::string to_json(const Machine& machine, const std::vector<Measure>& measures
     auto& peers = entry["peers"] = nlohmann::ordered_json::object();
     for (std::size_t i = 0; i < m.peers.size(); ++i) peers[m.peers[i].first] = m.times_slower(i);
     entry["target"] = m.target;
+    if (m.limits_ratio > 0.0) entry["limits_ratio"] = m.limits_ratio;
     entry["met"] = m.met ? nlohmann::ordered_json(*m.met) : nlohmann::ordered_json();
     list.push_back(std::move(entry));
   }

@@ -58,12 +58,12 @@ file(GLOB cmake_files RELATIVE ${BUILD}/ ${BUILD}/CMakeFiles/Export/*/seriatim-*
   ${BUILD}/CMakeFiles/Export/${LIBDIR}/cmake/seriatim/seriatim-*-targets-*.cmake)
 list(TRANSFORM cmake_files REPLACE "^.*/" "${lib}/cmake/seriatim/")
 list(REMOVE_DUPLICATES cmake_files)
-check_files(${runtime} ${lib}/libseriatim.so.0 ${lib}/libseriatim.so.${VERSION})
-check_files(${dev} ${headers} ${lib}/libseriatim.a ${lib}/libseriatim.so ${lib}/pkgconfig/seriatim.pc
+check_files(${runtime} usr/share/doc/libseriatim0/copyright ${lib}/libseriatim.so.0 ${lib}/libseriatim.so.${VERSION})
+check_files(${dev} usr/share/doc/libseriatim-dev/copyright ${headers} ${lib}/libseriatim.a ${lib}/libseriatim.so ${lib}/pkgconfig/seriatim.pc
   ${lib}/pkgconfig/seriatim-cpp.pc ${lib}/cmake/seriatim/seriatim-config.cmake
   ${lib}/cmake/seriatim/seriatim-config-version.cmake ${lib}/cmake/seriatim/seriatim-c-targets.cmake
   ${lib}/cmake/seriatim/seriatim-cpp-targets.cmake ${cmake_files})
-check_files(${tool} usr/bin/seriatim usr/share/man/man1/seriatim.1 usr/share/bash-completion/completions/seriatim
+check_files(${tool} usr/share/doc/seriatim/copyright usr/bin/seriatim usr/share/man/man1/seriatim.1 usr/share/bash-completion/completions/seriatim
   usr/share/zsh/vendor-completions/_seriatim usr/share/fish/vendor_completions.d/seriatim.fish)
 
 # Computed by dpkg-shlibdeps from what the binaries link, and named for what the CMake configuration looks for.

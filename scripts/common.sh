@@ -40,3 +40,24 @@ build() {
 run_tests() {
   ctest --test-dir "$1" --output-on-failure --no-tests=error --parallel "$(nproc)"
 }
+
+# make_python DIR REQUIREMENTS: a virtual environment with what the file names.
+make_python() {
+  local dir="$1" requirements="$2"
+  [[ -x "$dir/bin/python" ]] || python3 -m venv "$dir"
+  if ! cmp -s "$requirements" "$dir/installed.txt"; then
+    "$dir/bin/pip" install -q --disable-pip-version-check -r "$requirements"
+    cp "$requirements" "$dir/installed.txt"
+  fi
+}
+
+# python_build_settings DIR: sets build_settings to what pip is told of a build of the package in DIR. One folder below its
+# sources, by the compiler under the name that CMake finds, the library's files are compiled by the same commands as in build/,
+# so that ccache knows them.
+python_build_settings() {
+  export CC="${CC:-cc}" CXX="${CXX:-c++}" CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
+  build_settings=("--config-settings=build-dir=$1")
+  if command -v ccache >/dev/null; then
+    build_settings+=(--config-settings=cmake.define.CMAKE_CXX_COMPILER_LAUNCHER=ccache)
+  fi
+}

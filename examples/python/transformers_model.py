@@ -7,13 +7,14 @@ attend as a real one's do. Needs torch and transformers beside the package.
 """
 
 import torch
-from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpForCausalLM, Qwen4ExpTextConfig
+from transformers.models.qwen4_exp.configuration_qwen4_exp import Qwen4ExpTextConfig
+from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpForCausalLM
 
 import seriatim
 import seriatim.transformers
 
 
-def small_model():
+def small_model() -> Qwen4ExpForCausalLM:
     torch.manual_seed(0)
     config = Qwen4ExpTextConfig(
         vocab_size=97, hidden_size=64, num_hidden_layers=2, layer_types=["indexed_attention", "linear_attention"], num_attention_heads=4,
@@ -26,7 +27,7 @@ def small_model():
     return Qwen4ExpForCausalLM(config).eval()
 
 
-def main():
+def main() -> None:
     model = small_model()  # or Qwen4ExpForCausalLM.from_pretrained(...)
     prompt = torch.randint(1, 97, (1, 300))
     with torch.inference_mode():

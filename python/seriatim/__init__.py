@@ -4,11 +4,17 @@ Arrays are NumPy arrays or torch CPU tensors, read and written in place; results
 that computes releases the interpreter's lock. Errors are subclasses of ``seriatim.Error``.
 """
 
+import sysconfig as _sysconfig
 from importlib.metadata import version as _version
+
+if _sysconfig.get_config_var("Py_GIL_DISABLED"):
+    raise ImportError("seriatim has not been run without the interpreter's lock; import it in CPython's default build, "
+                      "not in the free-threaded one")
 
 from ._core import (
     Cache,
     CacheBytes,
+    CacheFileInfo,
     DeviceInfo,
     Geometry,
     Layer,
@@ -18,6 +24,7 @@ from ._core import (
     WorkDone,
     Workspace,
     attend,
+    cache_file_info,
     clear_work_done,
     current_kernels,
     devices,
@@ -59,6 +66,7 @@ __all__ = [
     "Array",
     "Cache",
     "CacheBytes",
+    "CacheFileInfo",
     "Capacity",
     "Code",
     "Corrupt",
@@ -87,6 +95,7 @@ __all__ = [
     "__version__",
     "assert_conforms",
     "attend",
+    "cache_file_info",
     "check",
     "clear_work_done",
     "current_kernels",

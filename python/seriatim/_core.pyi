@@ -639,6 +639,70 @@ class Cache:
     def trim(self) -> None:
         """Gives free pages back to the allocator."""
 
+class CacheFileInfo:
+    """
+    What is in a file that Cache.save wrote: what `seriatim cache info` prints.
+    """
+
+    @property
+    def geometry(self) -> Geometry:
+        """
+        What the file says of it; the rest (query heads, budget) has its default or fits.
+        """
+
+    @property
+    def layers(self) -> int: ...
+
+    @property
+    def page_tokens(self) -> int:
+        """Tokens of a page."""
+
+    @property
+    def sequences(self) -> dict[int, tuple[int, int]]:
+        """
+        Anchor and tokens of each sequence by the id that it had, in the file's order.
+        """
+
+    @property
+    def token_pages(self) -> int:
+        """Pages of keys, values and raw index keys."""
+
+    @property
+    def pooled_pages(self) -> int:
+        """Pages of pooled keys."""
+
+    @property
+    def token_page_bytes(self) -> int: ...
+
+    @property
+    def pooled_page_bytes(self) -> int: ...
+
+    @property
+    def file_bytes(self) -> int: ...
+
+    @property
+    def mappable(self) -> bool:
+        """Whether restore can map it."""
+
+    def __repr__(self) -> str: ...
+
+def cache_file_info(path: str | os.PathLike[str]) -> CacheFileInfo:
+    """
+    Reads all of a saved cache but its pages, checks it, and says what is there: a CacheFileInfo.
+
+    Errors  Io; Corrupt: argument is the section; Unsupported; OutOfMemory
+
+    >>> import os, tempfile
+    >>> geometry = seriatim.Geometry(index_dim=4, index_rotary_dim=0, head_dim=4, query_heads=1, kv_heads=1)
+    >>> cache = seriatim.Cache(geometry, layers=2, capacity_tokens=256)
+    >>> user = cache.add(anchor=5)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     cache.save(os.path.join(folder, "cache.safetensors"))
+    ...     info = seriatim.cache_file_info(os.path.join(folder, "cache.safetensors"))
+    >>> info.layers, info.sequences == {user.id: (5, 0)}
+    (2, True)
+    """
+
 def verify_cache_file(path: str | os.PathLike[str]) -> None:
     """
     Checks a saved cache's structure, checksums and elements, without making a cache.

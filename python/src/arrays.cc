@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "array_kinds.hpp"
 #include "errors.hpp"
 
 namespace seriatim::python {
@@ -25,32 +26,7 @@ constexpr KnownDType kKnown[] = {
     {DType::kI64, {static_cast<std::uint8_t>(nb::dlpack::dtype_code::Int), 64, 1}},
 };
 
-// A module that the program has imported, else None. None is imported here: what no module was loaded for is not its array.
-nb::object module_or_none(const char* name) {
-  PyObject* module = PyImport_GetModule(nb::str(name).ptr());
-  if (module == nullptr) PyErr_Clear();
-  return module == nullptr ? nb::none() : nb::steal(module);
-}
-
-bool is_numpy(nb::handle object) {
-  const nb::object numpy = module_or_none("numpy");
-  return !numpy.is_none() && nb::isinstance(object, numpy.attr("ndarray"));
-}
-
-bool is_torch(nb::handle object) {
-  const nb::object torch = module_or_none("torch");
-  return !torch.is_none() && nb::isinstance(object, torch.attr("Tensor"));
-}
-
 std::string kind_name(nb::handle object) { return nb::cast<std::string>(nb::str(object.type().attr("__name__"))); }
-
-// ml_dtypes' bfloat16 has no DLPack export in NumPy; its bits have. NumPy works out a dtype's name in Python, which takes as
-// long as choosing 512 groups: the kind, a letter, says "no" first.
-bool is_numpy_bf16(nb::handle object) {
-  if (!is_numpy(object)) return false;
-  const nb::object dtype = object.attr("dtype");
-  return nb::cast<std::string>(dtype.attr("kind")) == "V" && nb::cast<std::string>(nb::str(dtype.attr("name"))) == "bfloat16";
-}
 
 [[noreturn]] void refuse_import(nb::handle object, const char* argument, bool writable) {
   if (is_torch(object) && nb::cast<bool>(object.attr("requires_grad"))) {
@@ -73,6 +49,46 @@ Array import(nb::handle object, const char* argument, bool writable) {
     refuse_import(object, argument, writable);
   }
   return array;
+}
+
+// An array of no elements may have no address; a null view would mean that it was not given at all.
+std::byte nothing[8];
+
+std::optional<DType> dtype_of_format(const char* format) {
+  if (format == nullptr || format[0] == '\0' || format[1] != '\0') return std::nullopt;
+  switch (format[0]) {
+    case 'f': return DType::kF32;
+    case 'e': return DType::kF16;
+    case 'i': return DType::kI32;
+    case 'l':
+    case 'q': return DType::kI64;
+    default: return std::nullopt;
+  }
+}
+
+// The short way for NumPy's own arrays, without a capsule. Gives an empty view where it does not lead: the long way then says why.
+template <typename View>
+View view_of_numpy(nb::handle object, bool writable) {
+  View view;
+  Py_buffer buffer;
+  if (PyObject_GetBuffer(object.ptr(), &buffer, writable ? PyBUF_RECORDS : PyBUF_RECORDS_RO) != 0) {
+    PyErr_Clear();
+    return view;
+  }
+  const std::optional<DType> dtype = dtype_of_format(buffer.format);
+  bool fits = dtype && buffer.itemsize == dtype_bytes(*dtype) && buffer.ndim <= kMaxRank;
+  for (int axis = 0; fits && axis < buffer.ndim; ++axis) {
+    view.shape[static_cast<std::size_t>(axis)] = buffer.shape[axis];
+    view.stride_bytes[static_cast<std::size_t>(axis)] = buffer.strides[axis];
+    fits = buffer.strides[axis] >= 0 && buffer.strides[axis] % buffer.itemsize == 0;
+  }
+  if (fits) {
+    view.data = static_cast<decltype(view.data)>(buffer.buf != nullptr ? buffer.buf : nothing);
+    view.dtype = *dtype;
+    view.rank = buffer.ndim;
+  }
+  PyBuffer_Release(&buffer);  // the memory is the array's
+  return fits ? view : View{};
 }
 
 template <typename View, typename Array>
@@ -98,8 +114,6 @@ View view_of(const Array& array, const char* argument, bool is_bf16) {
     view.stride_bytes[axis] = array.stride(axis) * dtype_bytes(*dtype);
     if (view.stride_bytes[axis] < 0) refuse(argument, "axis " + std::to_string(axis) + " has a negative stride; copy it first");
   }
-  // An array of no elements may have no address; a null view would mean that it was not given at all.
-  static std::byte nothing[8];
   if (view.data == nullptr) view.data = nothing;
   return view;
 }
@@ -109,6 +123,11 @@ View view_of(const Array& array, const char* argument, bool is_bf16) {
 Input input(nb::handle object, const char* argument) {
   Input in;
   if (object.is_none()) return in;
+  if (is_plain_numpy(object)) {
+    in.view = view_of_numpy<ConstTensor>(object, false);
+    in.owner = nb::borrow(object);
+    if (!in.view.empty()) return in;
+  }
   const bool is_bf16 = is_numpy_bf16(object);
   const nb::object bits = is_bf16 ? nb::object(object.attr("view")("uint16")) : nb::borrow(object);
   if (is_torch(object) && nb::cast<bool>(object.attr("requires_grad"))) refuse_import(object, argument, false);
@@ -128,6 +147,11 @@ Input input(nb::handle object, const char* argument, int rank) {
 Output output(nb::handle object, const char* argument) {
   Output out;
   if (object.is_none()) return out;
+  if (is_plain_numpy(object)) {
+    out.view = view_of_numpy<Tensor>(object, true);
+    out.owner = nb::borrow(object);
+    if (!out.view.empty()) return out;
+  }
   const bool is_bf16 = is_numpy_bf16(object);
   const nb::object bits = is_bf16 ? nb::object(object.attr("view")("uint16")) : nb::borrow(object);
   if (is_torch(object) && nb::cast<bool>(object.attr("requires_grad"))) refuse_import(object, argument, true);
@@ -135,45 +159,6 @@ Output output(nb::handle object, const char* argument) {
   out.view = view_of<Tensor>(array, argument, is_bf16);
   out.array = nb::ndarray<nb::ro>(array);
   return out;
-}
-
-nb::object empty_like_kind(nb::handle like, DType dtype, std::initializer_list<std::int64_t> shape) {
-  nb::list extents;
-  for (const std::int64_t extent : shape) extents.append(extent);
-  if (is_torch(like)) {
-    static constexpr const char* kNames[] = {"float32", "bfloat16", "float16", "int32", "int64"};
-    const nb::object torch = module_or_none("torch");
-    return torch.attr("empty")(extents, nb::arg("dtype") = torch.attr(kNames[static_cast<std::size_t>(dtype)]));
-  }
-  const nb::object numpy = nb::module_::import_("numpy");
-  if (dtype == DType::kBf16) {
-    if (is_numpy_bf16(like)) return numpy.attr("empty")(extents, like.attr("dtype"));
-    nb::object types;
-    try {
-      types = nb::module_::import_("ml_dtypes");
-    } catch (nb::python_error&) {
-      raise(Status::error(Code::kUnsupported, "dtype", "NumPy has bfloat16 only with the package ml_dtypes"));
-    }
-    return numpy.attr("empty")(extents, types.attr("bfloat16"));
-  }
-  static constexpr const char* kNames[] = {"float32", "", "float16", "int32", "int64"};
-  return numpy.attr("empty")(extents, kNames[static_cast<std::size_t>(dtype)]);
-}
-
-DType dtype_of(nb::handle object, const char* argument, DType otherwise) {
-  if (object.is_none()) return otherwise;
-  // str() of a torch dtype is "torch.float32"; a NumPy scalar type or dtype becomes a name through numpy.dtype.
-  std::string name = nb::cast<std::string>(nb::str(object));
-  if (nb::isinstance<nb::type_object>(object) || nb::hasattr(object, "itemsize")) {
-    if (name.rfind("torch.", 0) != 0) {
-      name = nb::cast<std::string>(nb::str(nb::module_::import_("numpy").attr("dtype")(object).attr("name")));
-    }
-  }
-  if (name.rfind("torch.", 0) == 0) name = name.substr(6);
-  if (name == "f32" || name == "float32") return DType::kF32;
-  if (name == "bf16" || name == "bfloat16") return DType::kBf16;
-  if (name == "f16" || name == "float16") return DType::kF16;
-  refuse(argument, "'" + name + "' is none of f32, bf16 and f16");
 }
 
 std::vector<std::int64_t> integers(nb::handle object, const char* argument) {

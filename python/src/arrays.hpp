@@ -11,6 +11,7 @@
 #include <initializer_list>
 #include <vector>
 
+#include "array_kinds.hpp"
 #include "seriatim/index.hpp"
 #include "seriatim/tensor.hpp"
 
@@ -22,7 +23,8 @@ namespace nb = nanobind;
 template <typename View>
 struct Held {
   View view;
-  nb::ndarray<nb::ro> array;
+  nb::object owner;           // of NumPy's arrays
+  nb::ndarray<nb::ro> array;  // of what came by DLPack
 };
 using Input = Held<ConstTensor>;
 using Output = Held<Tensor>;
@@ -34,13 +36,6 @@ Output output(nb::handle object, const char* argument);  // also InvalidArgument
 
 // The same, with the number of axes checked; the library checks extents.
 Input input(nb::handle object, const char* argument, int rank);
-
-// A new array of the kind of `like`: a torch tensor for a torch tensor, else a NumPy array.
-// Errors  Unsupported: a bf16 NumPy array without ml_dtypes.
-nb::object empty_like_kind(nb::handle like, DType dtype, std::initializer_list<std::int64_t> shape);
-
-// "f32", torch.float32, numpy.float32 and the like; None: `otherwise`.
-DType dtype_of(nb::handle object, const char* argument, DType otherwise);
 
 // Small vectors are copied: an int, a sequence, or an array of i32 or i64 (floats: f32, bf16 or f16, widened).
 std::vector<std::int64_t> integers(nb::handle object, const char* argument);

@@ -14,6 +14,7 @@ void bind_check(nanobind::module_& module);
 void bind_layer(nanobind::module_& module);
 void bind_transaction(nanobind::module_& module);
 void bind_cache(nanobind::module_& module);
+void bind_cache_file(nanobind::module_& module);
 void bind_arrays_attend(nanobind::module_& module);
 
 }  // namespace seriatim::python

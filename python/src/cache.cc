@@ -15,7 +15,6 @@
 #include "docs.hpp"
 #include "errors.hpp"
 #include "handles.hpp"
-#include "seriatim/cache_file.hpp"
 
 using namespace nanobind::literals;
 
@@ -239,11 +238,6 @@ void bind_cache(nb::module_& module) {
                    "Bytes held, by owner: a CacheBytes.")
       .def("trim", [](const Shared& self) { const nb::gil_scoped_release gil; self->cache->trim(); },
            "Gives free pages back to the allocator.");
-  module.def("verify_cache_file", [](nb::handle path) {
-    const std::string name = nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
-    const Status status = [&] { const nb::gil_scoped_release gil; return verify_cache_file(name); }();
-    check(status);
-  }, "path"_a, nb::sig("def verify_cache_file(path: str | os.PathLike[str]) -> None"), docs::kVerify);
 }
 
 }  // namespace seriatim::python

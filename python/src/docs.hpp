@@ -167,6 +167,24 @@ Errors  Io; Corrupt: argument is the section; Unsupported; InvalidArgument: anot
 5
 )";
 
+inline constexpr const char* kCacheFileInfo = R"(What is in a file that Cache.save wrote: what `seriatim cache info` prints.
+)";
+
+inline constexpr const char* kCacheFileInfoOf = R"(Reads all of a saved cache but its pages, checks it, and says what is there: a CacheFileInfo.
+
+Errors  Io; Corrupt: argument is the section; Unsupported; OutOfMemory
+
+>>> import os, tempfile
+>>> geometry = seriatim.Geometry(index_dim=4, index_rotary_dim=0, head_dim=4, query_heads=1, kv_heads=1)
+>>> cache = seriatim.Cache(geometry, layers=2, capacity_tokens=256)
+>>> user = cache.add(anchor=5)
+>>> with tempfile.TemporaryDirectory() as folder:
+...     cache.save(os.path.join(folder, "cache.safetensors"))
+...     info = seriatim.cache_file_info(os.path.join(folder, "cache.safetensors"))
+>>> info.layers, info.sequences == {user.id: (5, 0)}
+(2, True)
+)";
+
 inline constexpr const char* kVerify = R"(Checks a saved cache's structure, checksums and elements, without making a cache.
 
 Errors  Io; Corrupt; Unsupported; NotFinite

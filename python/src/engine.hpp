@@ -66,7 +66,7 @@ Status with_workspace(const std::shared_ptr<SharedWorkspace>& given, const Geome
   return status;
 }
 
-// Runs each(unit, worker) for every unit on the executor.
+// Runs each(unit, worker) for every unit on the executor; one unit is not worth waking anybody.
 template <typename Each>
 void for_units(Executor& on, std::int64_t units, const Each& each) {
   struct Units final : Task {
@@ -74,8 +74,27 @@ void for_units(Executor& on, std::int64_t units, const Each& each) {
     void run(std::int64_t unit, int worker) override { each(unit, worker); }
     const Each& each;
   } task(each);
+  if (units == 1) return each(0, 0);
   on.run(units, task);
 }
+
+// Of several units that fail the first is reported, whatever order they are worked in.
+class FirstFault {
+ public:
+  void report(std::int64_t unit, Status status) {
+    const std::lock_guard guard(lock_);
+    if (unit < unit_) {
+      unit_ = unit;
+      status_ = std::move(status);
+    }
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  std::mutex lock_;
+  std::int64_t unit_ = INT64_MAX;
+  Status status_;
+};
 
 void bind_engine(nanobind::module_& module);
 

@@ -17,6 +17,7 @@ NB_MODULE(_core, module) {
   bind_layer(module);
   bind_transaction(module);
   bind_cache(module);
+  bind_cache_file(module);
   bind_arrays_attend(module);
   bind_borrowed_layer(module);
 }

@@ -1,5 +1,6 @@
 #include "rows.hpp"
 
+#include <atomic>
 #include <cstring>
 #include <tuple>
 #include <utility>
@@ -38,7 +39,16 @@ NanPolicy nan_policy(const std::string& name) {
 }
 
 nb::object make_rows(nb::handle positions, nb::handle counts) {
-  return nb::module_::import_("seriatim._types").attr("Rows")(positions, counts);
+  static std::atomic<PyObject*> known{nullptr};  // the class, kept until the process ends
+  PyObject* rows = known.load();
+  if (rows == nullptr) {
+    rows = nb::object(nb::module_::import_("seriatim._types").attr("Rows")).release().ptr();
+    known.store(rows);
+  }
+  // As a named tuple's own __new__, without the interpreter.
+  static const auto make = reinterpret_cast<newfunc>(PyType_GetSlot(&PyTuple_Type, Py_tp_new));
+  const nb::object pair = nb::make_tuple(nb::make_tuple(positions, counts));
+  return nb::steal(make(reinterpret_cast<PyTypeObject*>(rows), pair.ptr(), nullptr));
 }
 
 RowsOut rows_out(nb::handle out, nb::handle like, std::int64_t queries, std::int64_t capacity) {

@@ -3,7 +3,7 @@
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
-#include <mutex>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -48,24 +48,6 @@ struct Rule {
   NanPolicy nan;
 };
 
-// The first row that is refused names itself, whatever order the rows are worked in.
-class FirstFault {
- public:
-  void report(std::int64_t row, Status status) {
-    const std::lock_guard guard(lock_);
-    if (row < row_) {
-      row_ = row;
-      status_ = std::move(status);
-    }
-  }
-  const Status& status() const { return status_; }
-
- private:
-  std::mutex lock_;
-  std::int64_t row_ = INT64_MAX;
-  Status status_;
-};
-
 Status select_rows(const Rule& rule, std::int32_t* positions, std::int64_t stride, std::int32_t* counts) {
   const auto rows = static_cast<std::int64_t>(rule.visible.size());
   const std::int64_t longest = rows == 0 ? 0 : *std::max_element(rule.visible.begin(), rule.visible.end());
@@ -80,15 +62,16 @@ Status select_rows(const Rule& rule, std::int32_t* positions, std::int64_t strid
   }
   const std::shared_ptr<Executor> threads = rows > 1 ? executor() : nullptr;
   const auto entries = static_cast<std::size_t>(plan_row_scratch_entries(rule.geometry, longest));
-  std::vector<std::vector<std::int32_t>> scratch(static_cast<std::size_t>(threads ? threads->concurrency() : 1));
+  // Not set: the rule reads only what it wrote, and of many groups it writes a small part.
+  std::vector<std::unique_ptr<std::int32_t[]>> scratch(static_cast<std::size_t>(threads ? threads->concurrency() : 1));
   FirstFault fault;
   const auto one = [&](std::int64_t q, int worker) {
-    std::vector<std::int32_t>& mine = scratch[static_cast<std::size_t>(worker)];
-    if (mine.size() < entries) mine.resize(entries);
+    std::unique_ptr<std::int32_t[]>& mine = scratch[static_cast<std::size_t>(worker)];
+    if (!mine) mine = std::make_unique_for_overwrite<std::int32_t[]>(entries);
     const VisibleRun run{rule.anchor[static_cast<std::size_t>(q)], rule.visible[static_cast<std::size_t>(q)]};
     const auto* scores = reinterpret_cast<const float*>(rule.scores.data + q * rule.row_bytes);
     const Result<std::int64_t> count = plan_row(rule.geometry, run, {scores, static_cast<std::size_t>(rule.geometry.groups(run.tokens))},
-                                                rule.nan, mine, {positions + q * stride, static_cast<std::size_t>(stride)}, q);
+                                                rule.nan, {mine.get(), entries}, {positions + q * stride, static_cast<std::size_t>(stride)}, q);
     if (!count.ok()) return fault.report(q, count.status());
     counts[q] = static_cast<std::int32_t>(*count);
   };

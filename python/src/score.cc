@@ -1,6 +1,7 @@
 // Binds what lies before selection: pooling, finishing of raw index queries, and scores over bare pooled keys.
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <new>
@@ -80,30 +81,68 @@ nb::object prepare(const Geometry& geometry, nb::handle raw, nb::handle position
   return prepared;
 }
 
+// Fewer groups are not worth a worker's while. Whole panels.
+constexpr std::int64_t kPartGroups = 4096;
+
+// Bare pooled keys as panels, and the parts that they are worked in.
+class Packed {
+ public:
+  Packed(const Geometry& geometry, const ConstTensor& pooled) : geometry_(geometry), pooled_(pooled), groups_(pooled.shape[0]) {}
+
+  std::int64_t parts() const { return std::max<std::int64_t>((groups_ + kPartGroups - 1) / kPartGroups, 1); }
+  std::int64_t first(std::int64_t part) const { return part * kPartGroups; }
+  std::int64_t count(std::int64_t part) const { return std::min(kPartGroups, groups_ - first(part)); }
+
+  Status pack(Executor& on) {
+    const std::int64_t bytes = panel_bytes(geometry_, groups_);
+    panels_.reset(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<std::size_t>((bytes + 127) / 64 * 64))));
+    if (!panels_) return Status::error(Code::kOutOfMemory, "pooled_keys", "no memory for panels");
+    page_ = panels_.get();
+    FirstFault fault;
+    for_units(on, parts(), [&](std::int64_t part, int) {
+      ConstTensor rows = pooled_;
+      rows.data = pooled_.at(first(part));
+      rows.shape[0] = count(part);
+      if (Status s = pack_pooled_keys(geometry_, rows, panels_.get() + panel_bytes(geometry_, first(part))); !s.ok()) fault.report(part, s);
+    });
+    return fault.status();
+  }
+
+  PooledKeys keys(std::int64_t part) const {
+    PooledKeys keys;
+    keys.pages = &page_;
+    keys.page_groups = (groups_ + PooledKeys::kPanelGroups) / PooledKeys::kPanelGroups * PooledKeys::kPanelGroups;
+    keys.first_slot = first(part);
+    keys.groups = count(part);
+    keys.dim = geometry_.index_dim();
+    keys.dtype = geometry_.index_dtype();
+    return keys;
+  }
+
+ private:
+  const Geometry& geometry_;
+  const ConstTensor& pooled_;
+  const std::int64_t groups_;
+  std::unique_ptr<std::byte, FreeAligned> panels_;
+  const std::byte* page_ = nullptr;
+};
+
 Status score_rows(const Geometry& geometry, const ConstTensor& queries, const ConstTensor& weights, const ConstTensor& pooled,
                   const Tensor& scores) {
-  const std::int64_t groups = pooled.shape[0];
-  const std::int64_t bytes = panel_bytes(geometry, groups);
-  const std::unique_ptr<std::byte, FreeAligned> panels(
-      static_cast<std::byte*>(std::aligned_alloc(64, static_cast<std::size_t>((bytes + 127) / 64 * 64))));
-  if (!panels) return Status::error(Code::kOutOfMemory, "pooled_keys", "no memory for panels");
-  if (Status s = pack_pooled_keys(geometry, pooled, panels.get()); !s.ok()) return s;
-  const std::byte* const page = panels.get();
-  PooledKeys keys;
-  keys.pages = &page;
-  keys.page_groups = (groups + PooledKeys::kPanelGroups) / PooledKeys::kPanelGroups * PooledKeys::kPanelGroups;
-  keys.groups = groups;
-  keys.dim = geometry.index_dim();
-  keys.dtype = geometry.index_dtype();
-  for (std::int64_t q = 0; q < queries.shape[0]; ++q) {
+  const std::shared_ptr<Executor> on = executor();
+  Packed packed(geometry, pooled);
+  if (Status s = packed.pack(*on); !s.ok()) return s;
+  FirstFault fault;
+  for_units(*on, queries.shape[0] * packed.parts(), [&](std::int64_t unit, int) {
+    const std::int64_t q = unit / packed.parts();
+    const std::int64_t part = unit % packed.parts();
     const ConstTensor one_weights = weights.empty() ? ConstTensor{} : row_of(weights, q);
-    if (Status s = score_groups(geometry, row_of(queries, q), one_weights, keys,
-                                {reinterpret_cast<float*>(scores.at(q)), static_cast<std::size_t>(groups)});
-        !s.ok()) {
-      return Status::error(s.code(), s.argument(), s.message(), {q, s.place().index});
+    auto* const to = reinterpret_cast<float*>(scores.at(q, packed.first(part)));
+    if (Status s = score_groups(geometry, row_of(queries, q), one_weights, packed.keys(part), {to, static_cast<std::size_t>(packed.count(part))}); !s.ok()) {
+      fault.report(unit, Status::error(s.code(), s.argument(), s.message(), {q, s.place().index}));
     }
-  }
-  return {};
+  });
+  return fault.status();
 }
 
 nb::object score(const Geometry& geometry, nb::handle queries, nb::handle pooled_keys, nb::handle head_weights) {

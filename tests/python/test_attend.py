@@ -123,6 +123,23 @@ def test_a_layer_scores_selects_and_attends_as_the_oracle_does(seed, count, anch
     np.testing.assert_array_equal(layer.score(tokens.index_queries[-1], at[-1]), scores[-1, : count // 4])
 
 
+def test_scores_of_many_groups_are_worked_in_parts_and_do_not_depend_on_threads():
+    rng, geometry = np.random.default_rng(3), seriatim.Geometry(**SMALL)
+    queries, pooled = rng.standard_normal((3, 2, 8)).astype(np.float32), rng.standard_normal((9001, 8)).astype(np.float32)
+    weights = rng.standard_normal((3, 2)).astype(np.float32)
+    wanted = group_scores(queries, pooled, weights).tobytes()
+    try:
+        for threads in (1, 2, 5):
+            seriatim.set_threads(threads)
+            assert seriatim.score(geometry, queries, pooled, weights).tobytes() == wanted, threads
+    finally:
+        seriatim.set_threads(0)
+    assert seriatim.score(geometry, queries, pooled[:0]).shape == (3, 0)
+    with pytest.raises(seriatim.InvalidArgument) as caught:
+        seriatim.score(geometry, queries, pooled[:, :7])
+    assert caught.value.argument == "pooled"
+
+
 def test_threads_and_kernels_change_no_bit(geometry, tokens):
     _, user = filled(geometry, tokens)
     layer, at, seen = user.layer(0), np.arange(75), set()

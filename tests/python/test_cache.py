@@ -94,6 +94,12 @@ def test_the_life_of_a_sequence(geometry, tokens, tmp_path):
     path = tmp_path / "cache.safetensors"
     cache.save(path, [user, fork])
     seriatim.verify_cache_file(path)
+    info = seriatim.cache_file_info(path)
+    assert info.sequences == {user.id: (0, len(user)), fork.id: (fork.anchor, fork.tokens)}
+    assert (info.layers, info.geometry.kv_heads, info.file_bytes, info.mappable) == (1, 2, path.stat().st_size, True)
+    assert info.token_pages * info.token_page_bytes + info.pooled_pages * info.pooled_page_bytes <= info.file_bytes
+    with pytest.raises(seriatim.Io):
+        seriatim.cache_file_info(tmp_path / "none")
     for mode in ("copy", "map", "map_verified"):
         again = seriatim.Cache(geometry, capacity_tokens=512).restore(path, mode)
         assert list(again) == [user.id, fork.id]
@@ -238,16 +244,18 @@ def test_what_was_done_is_counted_and_no_mask_is_ever_built(geometry, tokens):
 
 
 def test_a_reader_works_while_another_thread_computes(geometry):
-    """With the interpreter's lock held during a call, the counting thread could not move on meanwhile."""
+    """With the interpreter's lock held during a call, no other thread could note the time within it."""
     scores = np.random.default_rng(0).standard_normal((4000, 4096)).astype(np.float32)
     seriatim.set_threads(1)
-    turns, running = 0, threading.Event()
+    calls, turns, running = [], [], threading.Event()
 
     def compute():
         running.set()
-        seriatim.select(scores)
+        for _ in range(10):
+            began = time.perf_counter()
+            seriatim.select(scores)
+            calls.append((began, time.perf_counter()))
 
-    seriatim.select(scores[:10])
     before = sys_interval()
     try:
         worker = threading.Thread(target=compute)
@@ -255,12 +263,12 @@ def test_a_reader_works_while_another_thread_computes(geometry):
         running.wait()
         while worker.is_alive():
             time.sleep(0)  # gives the lock away, and gets it back only if the worker does not hold it
-            turns += 1
+            turns.append(time.perf_counter())
     finally:
         sys_interval(before)
         seriatim.set_threads(0)
-    # The worker's own Python code needs a few switches; a hundred turns need the lock free while select runs.
-    assert turns > 100
+    assert len(calls) == 10
+    assert any(began < turn < ended for began, ended in calls for turn in turns)
 
 
 def sys_interval(value=1000.0):

@@ -1,7 +1,9 @@
 """seriatim.check: the verdicts of the checker on arrays."""
 
 import numpy as np
+import pandas
 import pytest
+
 import seriatim
 
 RULE = {"group_tokens": 2, "budget_tokens": 6}
@@ -64,6 +66,5 @@ def test_misfits_are_errors():
 
 
 def test_findings_become_a_table():
-    pandas = pytest.importorskip("pandas")
     table = seriatim.check(np.full((2, 3), 99, np.int32), visible=[3, 3], **RULE).to_dataframe()
     assert isinstance(table, pandas.DataFrame) and list(table["row"]) == [0, 1] and list(table["promise"]) == ["range", "range"]

@@ -127,6 +127,13 @@ def test_no_call_keeps_a_reference():
     assert len(gc.get_objects()) < objects + 100
 
 
+def test_a_free_threaded_python_is_refused():
+    program = ("import sysconfig; asked = sysconfig.get_config_var; "
+               "sysconfig.get_config_var = lambda name: 1 if name == 'Py_GIL_DISABLED' else asked(name); import seriatim")
+    done = subprocess.run([sys.executable, "-c", program], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert done.returncode == 1 and "ImportError: seriatim has not been run without the interpreter's lock" in done.stdout, done.stdout
+
+
 def test_a_forked_process_computes_the_same():
     scores = np.random.default_rng(0).standard_normal((8, 500)).astype(np.float32)
     wanted = seriatim.select(scores, budget_tokens=64).positions.tobytes()

@@ -2,6 +2,8 @@
 
 import contextlib
 import functools
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from . import latent, pooled_latent, qwen4_exp
 from ._backend import Threads
@@ -11,6 +13,9 @@ from .refusal import Unsupported, name_arguments
 # Each knows the text models of its families and how to hook them.
 KINDS = (qwen4_exp, latent, pooled_latent)
 FAMILIES = tuple(name for kind in KINDS for name in kind.NAMES)
+
+
+Model = TypeVar("Model")
 
 
 class _Enabled:
@@ -30,7 +35,7 @@ def _before_forward(check_forward, text_model, args, kwargs):
     check_forward(text_model, name_arguments(args, kwargs))
 
 
-def enable(model, *, threads=0, kernels=None):
+def enable(model: Model, *, threads: int = 0, kernels: str | None = None) -> Model:
     """Makes the sparse attention layers of `model` run on Seriatim, until `disable(model)`.
 
     model    a Transformers model of a known family (`FAMILIES`), or one that holds such, on the CPU, in f32, bf16 or f16
@@ -67,7 +72,7 @@ def _enable_text_model(kind, text_model, threads, kernels):
     text_model.seriatim_enabled = _Enabled(implementations, handles)
 
 
-def disable(model):
+def disable(model: Model) -> Model:
     """Puts back what `enable` changed. Gives `model`. Caches that it made go on to work."""
     if not is_enabled(model):
         raise ValueError("disable: the model is not enabled")
@@ -83,7 +88,7 @@ def disable(model):
 
 
 @contextlib.contextmanager
-def watching(model, watch):
+def watching(model: Any, watch: Callable[[Any], None]) -> Iterator[None]:
     """Within it, every call of an enabled model's sparse layers is shown to `watch(seen)`, rows included."""
     if not is_enabled(model):
         raise ValueError("watching: the model is not enabled")
@@ -97,6 +102,6 @@ def watching(model, watch):
             hook.watch = None
 
 
-def is_enabled(model):
+def is_enabled(model: Any) -> bool:
     """Whether `enable(model)` is in force."""
     return any(hasattr(text_model, "seriatim_enabled") for _, text_model in _text_models(model))

@@ -1,6 +1,6 @@
 """Which slots of each sequence hold tokens, and the mask that carries it through a model's own code."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -65,7 +65,7 @@ def make_run_mask(
     runs = Runs.of_call(batch_size, kv_offset + kv_length, attention_mask)
     if kv_offset:
         runs = runs.without(kv_offset)
-    mask = torch.ones(batch_size, 1, 1, 1, dtype=torch.bool, device=device)
+    mask: Any = torch.ones(batch_size, 1, 1, 1, dtype=torch.bool, device=device)
     mask.seriatim_runs = runs
     return mask
 

@@ -29,6 +29,8 @@ def main():
         ratio = f"{m['to_limit']:.2f}" if m["to_limit"] else ""
         peers = "; ".join(f"{name} {times:.1f}" for name, times in m["peers"].items())
         met = {True: "yes", False: "**no**", None: ""}[m["met"]]
+        if "limits_ratio" in m:
+            met += f" (the limits' own ratio: {m['limits_ratio']:.2f})"
         print(f"| {m['name']} | {duration(m['median_ns'])} | {100 * m['spread']:.0f} % | {limit} | {ratio} | {peers} | {m['target']} | {met} |")
 
 

@@ -84,6 +84,7 @@ def test_strided_rows_are_read_in_place_and_a_strided_last_axis_is_refused():
 @pytest.mark.parametrize("given, words", [
     (np.zeros(3), "float32"), (np.zeros((1, 1, 1), np.float32), r"\[Q, G\]"), ("text", "not an array"),
     (np.zeros(3, ">f4"), "byte order"), (torch.zeros(3, requires_grad=True), "detach"), (np.zeros(3, np.complex64), "dtype"),
+    (np.zeros(3, [("score", "f4"), ("other", "i2")])["score"], "no multiple of an element"),
 ])
 def test_what_cannot_be_scores_is_refused_by_name(given, words):
     with pytest.raises(seriatim.InvalidArgument, match=words) as caught:

@@ -240,15 +240,22 @@ class Collector {
     count_ = static_cast<std::size_t>(to - groups_);
   }
 
-  // Three are written whether or not there are any, which spares most of the branches that cannot be foreseen.
+  // Two are written whether or not there are any, which spares most of the branches that cannot be foreseen. `hidden` keeps
+  // compilers from making branches of it all the same.
   HWY_INLINE static std::int32_t* put(std::uint64_t found, std::int32_t first, std::int32_t* to) {
     std::int32_t* const end = to + std::popcount(found);
-    for (int i = 0; i < 3; ++i) {
+    for (int twice = 0; twice < 2; ++twice) {
+      found = hidden(found);
       *to++ = first + std::countr_zero(found);  // of none, any place will do
       found &= found - 1;
     }
-    for (; found != 0; found &= found - 1) *to++ = first + std::countr_zero(found);
+    for (found = hidden(found); found != 0; found &= found - 1) *to++ = first + std::countr_zero(found);
     return end;
+  }
+
+  HWY_INLINE static std::uint64_t hidden(std::uint64_t value) {
+    asm("" : "+r"(value));
+    return value;
   }
 
   bool load_scores() const {

@@ -153,7 +153,10 @@ class Geometry:
     @staticmethod
     def from_config(config: object, **options: object) -> Geometry:
         """
-        The geometry of a Transformers configuration of the `qwen4_exp` family; `options` override.
+        The geometry of a Transformers configuration of a known family; `options` override.
+
+        Known are `qwen4_exp` and the families of single tokens over latents: `deepseek_v32`, `glm_moe_dsa`, `hy_v4`, `hy_v4_vl`,
+        `dots3_note` (its indexed layers), `axk2` and `mistral_large4` (its layers with rotation and without are alike here).
 
         Takes   a text configuration, or one that holds it as `text_config`. kv_dtype and index_dtype follow its dtype.
         Errors  Unsupported: a configuration without an index; InvalidArgument

@@ -9,7 +9,10 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import DynamicCache, StaticCache
 
+import seriatim
 import seriatim.transformers as st
+from seriatim.transformers import latent
+from seriatim.transformers.families import BY_TEXT_MODEL
 from seriatim.transformers.latent_cache import LatentIndexedLayer
 from support_families import (
     FULL, INDEXED, LINEAR, MAKERS, SHARED, SLIDING, WINDOW, Watcher, attentions_of, draw_ids, forced_rows, make_model, text_model_of,
@@ -332,6 +335,23 @@ def attributes_of(model):
         if hasattr(module, "config"):
             found[name, "implementation"] = module.config._attn_implementation
     return found
+
+
+@pytest.mark.parametrize("family", [name for name in MAKERS if name != "glm5_next"])
+@pytest.mark.parametrize("rope", [None, {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "mscale_all_dim": 0.7,
+                                         "original_max_position_embeddings": 64}], ids=["default", "yarn"])
+def test_a_geometry_from_the_configuration_is_that_of_its_layers(family, rope):
+    changes = {} if rope is None or family in ("dots3_note", "hy_v4_vl") else {"rope_parameters": rope}
+    model = make_model(family, BUDGET, **changes)
+    family = BY_TEXT_MODEL[type(text_model_of(model)).__name__]
+    own = latent.geometry_of(family, attentions_of(model)[0], torch.float32, torch.float32)
+    geometry = seriatim.Geometry.from_config(model.config)
+    assert own.pop("finished_keys") and geometry.pooling == "none"
+    assert geometry.softmax_scale == pytest.approx(own["softmax_scale"], 1e-6)
+    assert geometry.kv_dtype == geometry.index_dtype == "f32"
+    for name in own.keys() - {"softmax_scale", "kv_dtype", "index_dtype"}:
+        assert getattr(geometry, name) == own[name], name
+    assert not changes or own["softmax_scale"] > 1.1 * 32**-0.5
 
 
 @torch.no_grad()

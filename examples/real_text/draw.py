@@ -41,7 +41,7 @@ def speed(axes, table):
     axes.invert_yaxis()
     axes.set_yticks(names, [name.replace("Selective-", "Seriatim, budget ") for name in names])
     axes.set_xlabel("ms per decoded token at full context")
-    axes.legend(frameon=False, loc="lower right")
+    axes.legend(frameon=False, loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
 
 
 def draw(found, path):

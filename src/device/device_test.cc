@@ -120,6 +120,34 @@ TEST(DevicePath, OverflowIsReportedWithTheFirstHeadAndAllOthersAreRight) {
   EXPECT_TRUE(same_answers(got, due));
 }
 
+TEST(DevicePath, AnOutputThatPassesItsDTypeIsAnOverflowAndOneThatFitsIsNot) {
+  SERIATIM_SKIP_WITHOUT_DEVICE();
+  Story story(small_path(), 60, 19);
+  const std::int64_t value_floats = story.geometry.kv_heads() * story.geometry.value_dim();
+  for (std::int64_t i = 0; i < story.values.elements(); ++i) {
+    if (i % value_floats >= story.geometry.value_dim()) story.values.set(i, 7e4f);  // kv head 1: past f16, not past bf16
+  }
+  const std::vector<std::int64_t> tokens{20, 50};
+  const Asked asked(story, tokens);
+  DeviceStory held(story, open_device());
+  held.append(story.tokens());
+  const Snapshot snapshot = held.snapshot();
+  Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+  for (const DType dtype : kDTypes) {
+    Answers rows(story.geometry, 2);
+    HostTensor got(dtype, {2, story.geometry.query_heads(), story.geometry.value_dim()});
+    HostTensor due(dtype, {2, story.geometry.query_heads(), story.geometry.value_dim()});
+    ASSERT_TRUE(held.workspace().plan(held.sequence(), 0, asked.for_plan(), NanPolicy::kRefuse, rows.rows_from(0)).ok());
+    ASSERT_TRUE(held.workspace().attend(held.sequence(), 0, asked.for_attend(), std::nullopt, got.writable(), {}).ok());
+    const Status on_device = held.workspace().wait();
+    const Status on_host = attend(snapshot.layer(0), asked.for_attend(), rows.rows_from(0), workspace, due.writable(), {});
+    EXPECT_EQ(on_device.ok(), dtype != DType::kF16) << dtype_name(dtype);
+    EXPECT_EQ(on_device.code(), on_host.code());
+    EXPECT_EQ(on_device.place().index, on_host.place().index);
+    EXPECT_TRUE(same_bits(got.bytes(), due.bytes())) << dtype_name(dtype);
+  }
+}
+
 TEST(DevicePath, RowsThatOthersMadeAreAttended) {
   SERIATIM_SKIP_WITHOUT_DEVICE();
   const Story story(small_path(), 60, 18);

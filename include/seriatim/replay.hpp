@@ -32,6 +32,7 @@ struct Capture {
   ConstTensor values;                         // [T, kv_heads, value_dim]; empty: the leading dims of keys
   ConstTensor index_queries;                  // [Q, index_heads, index_dim]
   ConstTensor index_head_weights;             // [Q, index_heads] or empty
+  std::vector<float> sinks;                   // [query_heads] or empty
   ConstTensor queries;                        // [Q, query_heads, head_dim]
   ConstTensor expected_rows;                  // [Q, row_capacity] i32, or empty
   ConstTensor expected_output;                // [Q, query_heads, value_dim] f32, or empty

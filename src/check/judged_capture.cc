@@ -117,13 +117,13 @@ Status Judge::output(std::int64_t query, std::span<const std::int32_t> row, std:
   std::copy(row.begin(), row.end(), padded.begin());
   auto count = static_cast<std::int32_t>(row.size());
   const std::int64_t position = capture_.query_positions[static_cast<std::size_t>(query)];
-  const AttendQueries queries{rows_of(capture_.queries, query, 1), {&position, 1}, {}};
+  const AttendQueries queries{rows_of(capture_.queries, query, 1), {&position, 1}, capture_.sinks};
   const Tensor to = dense_view(static_cast<void*>(ours.data()), DType::kF32, {1, g.query_heads(), g.value_dim()});
   if (Status s = attend(filled_->layer, queries, {padded.data(), g.row_capacity(), &count}, *workspace, to, {}); !s.ok()) return s;
   std::vector<std::int64_t> tokens;
   for (const std::int32_t entry : row) tokens.push_back(entry - capture_.anchor);
   std::vector<double> lse(static_cast<std::size_t>(g.query_heads()));
-  return attend_f64(g, row_of(capture_.queries, query), {capture_.keys, capture_.values}, tokens, {}, exact, lse);
+  return attend_f64(g, row_of(capture_.queries, query), {capture_.keys, capture_.values}, tokens, capture_.sinks, exact, lse);
 }
 
 }  // namespace

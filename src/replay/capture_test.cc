@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -83,6 +84,24 @@ TEST(Capture, AWellFormedOneIsReadWhole) {
   EXPECT_EQ(capture->source, "a test");
 }
 
+TEST(Capture, SinksJoinTheSoftmaxAndTakeTheirShareOfIt) {
+  Draft draft;
+  const auto plain = Capture::open(draft.write());
+  ASSERT_TRUE(plain.ok());
+  draft.put("sinks", DType::kF32, {2}, std::vector<float>{-1.0f, 40.0f});
+  const auto sunk = Capture::open(draft.write());
+  ASSERT_TRUE(sunk.ok()) << sunk.status().message();
+  const auto before = replay(*plain), after = replay(*sunk);
+  ASSERT_TRUE(before.ok() && after.ok());
+  EXPECT_EQ(before->rows, after->rows);
+  for (std::size_t q = 0; q < 3; ++q) {
+    EXPECT_GT(after->lse[2 * q], before->lse[2 * q]);
+    EXPECT_LT(after->lse[2 * q], before->lse[2 * q] + 10.0f);
+    EXPECT_NEAR(after->lse[2 * q + 1], 40.0f, 1.0f);
+    for (std::size_t i = 0; i < 3; ++i) EXPECT_LT(std::abs(after->output[q * 6 + 3 + i]), 1e-6f);
+  }
+}
+
 struct Damage {
   const char* name;
   const char* argument;  // what the error must name
@@ -126,6 +145,7 @@ const Damage kDamages[] = {
     {"NoIndexKeys", "index_keys", [](Draft& d) { d.parts.erase("index_keys"); }},
     {"NoNormWeight", "index_norm_weight", [](Draft& d) { d.parts.erase("index_norm_weight"); }},
     {"NoQueries", "queries", [](Draft& d) { d.parts.erase("queries"); }},
+    {"SinksForOtherHeads", "sinks", [](Draft& d) { d.put("sinks", DType::kF32, {3}, std::vector<float>(3)); }},
     {"NoPositions", "query_positions", [](Draft& d) { d.parts.erase("query_positions"); }},
     {"FewerIndexKeys", "index_keys", [](Draft& d) { d.put("index_keys", DType::kF32, {11, 4}, std::vector<float>(44)); }},
     {"WiderKeys", "keys", [](Draft& d) { d.put("keys", DType::kF32, {12, 1, 4}, std::vector<float>(48)); }},

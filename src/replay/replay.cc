@@ -79,7 +79,7 @@ class Player {
     output.resize(static_cast<std::size_t>(out_.queries * width));
     for (std::int64_t first = 0; first < out_.queries; first += kPlanQueries) {
       const std::int64_t count = std::min(kPlanQueries, out_.queries - first);
-      const AttendQueries queries{rows_of(capture_.queries, first, count), positions(first, count), {}};
+      const AttendQueries queries{rows_of(capture_.queries, first, count), positions(first, count), capture_.sinks};
       const Tensor to = dense_view(static_cast<void*>(output.data() + first * width), DType::kF32, {count, heads, geometry_.value_dim()});
       const Tensor lse_to = lse == nullptr ? Tensor{} : dense_view(static_cast<void*>(lse + first * heads), DType::kF32, {count, heads});
       const Rows from = rows_from(rows, counts, first);

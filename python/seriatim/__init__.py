@@ -58,6 +58,7 @@ from ._errors import (
     Overflow,
     Unsupported,
 )
+from ._record import record
 from ._types import Array, Rows
 
 __version__ = _version("seriatim")
@@ -104,6 +105,7 @@ __all__ = [
     "kernels",
     "pool_keys",
     "prepare_index_queries",
+    "record",
     "score",
     "select",
     "set_kernels",

@@ -1,8 +1,10 @@
 // Transformers' own layer before the judge: the committed captures.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <span>
 
 #include "check/row_judge.hpp"
 
@@ -43,6 +45,85 @@ TEST(Captures, TransformersOwnRowsBreakTiesAloneAndAreNearOtherwise) {
     EXPECT_EQ(report->arithmetic->rows, report->rows);
     EXPECT_LE(report->arithmetic->relative, report->arithmetic->bound);
     EXPECT_LT(report->arithmetic->own_f64, 1e-6);
+  }
+}
+
+// Attention over latents: finished index keys of one token each, head weights of either sign, values that are the leading dims
+// of the keys. What `seriatim.record` wrote of a small DeepSeek-V3.2.
+class Recorded : public testing::Test {
+ protected:
+  static std::string path(const char* name) { return std::string(SERIATIM_FIXTURES_DIR) + "/recorded/" + name; }
+  static std::unique_ptr<JudgedCapture> judge() {
+    auto capture = Capture::open(path("dsa_f32.safetensors"));
+    EXPECT_TRUE(capture.ok()) << capture.status().message();
+    auto judge = judge_with(*std::move(capture));
+    EXPECT_TRUE(judge.ok()) << judge.status().message();
+    return *std::move(judge);
+  }
+  static void expect_right_but_for_order(const CheckReport& report, std::int64_t rows) {
+    EXPECT_EQ(report.rows, rows);
+    for (std::size_t i = 0; i < kPromises; ++i) {
+      const auto promise = static_cast<Promise>(i);
+      if (promise == Promise::kOrder) continue;
+      EXPECT_EQ(report.of(promise).faults, 0) << promise_name(promise);
+    }
+    EXPECT_EQ(report.of(Promise::kDense).judged, 48);  // the budget
+    EXPECT_EQ(report.of(Promise::kMembership).judged, rows - 48);
+  }
+};
+
+TEST_F(Recorded, ALatentLayersCaptureReplaysAndKeepsEveryPromise) {
+  const auto judge = Recorded::judge();
+  const Capture& capture = judge->capture();
+  const Geometry& g = capture.geometry;
+  ASSERT_EQ(g.group_tokens(), 1);
+  ASSERT_EQ(g.pooling(), Pooling::kNone);
+  ASSERT_TRUE(g.values_alias_keys());
+  const auto weights = std::span(reinterpret_cast<const float*>(capture.index_head_weights.data), static_cast<std::size_t>(capture.index_head_weights.shape[0] * g.index_heads()));
+  EXPECT_TRUE(std::any_of(weights.begin(), weights.end(), [](float w) { return w < 0.0f; }));
+  EXPECT_TRUE(std::any_of(weights.begin(), weights.end(), [](float w) { return w > 0.0f; }));
+
+  const auto done = replay(capture);
+  ASSERT_TRUE(done.ok()) << done.status().message();
+  EXPECT_TRUE(done->agrees());
+  EXPECT_GT(done->groups_dropped, 1000);
+  EXPECT_GE(done->count(Agreement::kExact), done->queries - 2);
+  ASSERT_TRUE(done->output_compared);
+  EXPECT_LT(done->difference_expected_rows, 2e-6);
+
+  const auto rows = judge->rows(nullptr);
+  ASSERT_TRUE(rows.ok());
+  CheckOptions options;
+  options.margin = 1e-5;
+  options.against = judge.get();
+  const auto report = check(**rows, options);
+  ASSERT_TRUE(report.ok());
+  expect_right_but_for_order(*report, done->queries);
+  EXPECT_TRUE(report->conforms());
+  ASSERT_TRUE(report->arithmetic.has_value());
+  EXPECT_EQ(report->arithmetic->rows, report->rows);
+}
+
+TEST_F(Recorded, ADumpIsJudgedByItsOwnScoresAndByOurs) {
+  const auto judge = Recorded::judge();
+  const auto dump = open_selection(path("dsa_f32_dump.safetensors"));
+  ASSERT_TRUE(dump.ok()) << dump.status().message();
+  const auto rescored = judge->rows(dump->get());
+  ASSERT_TRUE(rescored.ok()) << rescored.status().message();
+  CheckOptions options;
+  options.margin = 1e-5;
+  const std::int64_t rows = std::ssize(judge->capture().query_positions);
+  for (const Selection* selection : {dump->get(), rescored->get()}) {
+    options.rule = RowRule::kSet;
+    const auto set = check(*selection, options);
+    ASSERT_TRUE(set.ok());
+    expect_right_but_for_order(*set, rows);
+    EXPECT_TRUE(set->conforms());
+    options.rule = RowRule::kCanonical;  // the rows stand by score
+    const auto canonical = check(*selection, options);
+    ASSERT_TRUE(canonical.ok());
+    expect_right_but_for_order(*canonical, rows);
+    EXPECT_GT(canonical->of(Promise::kOrder).faults, rows / 2);
   }
 }
 

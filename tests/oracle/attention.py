@@ -3,10 +3,10 @@
 import numpy as np
 
 
-def attend(queries, keys, values, scale):
+def attend(queries, keys, values, scale, sinks=None):
     """[H_q, d] queries over the row's [n, H_kv, d] keys and [n, H_kv, d_v] values.
 
-    Gives f64 output [H_q, d_v] and log-sum-exp [H_q]; an empty row gives zeros and -inf.
+    A sink is a logit per query head that has no value. Gives f64 output [H_q, d_v] and log-sum-exp [H_q]; an empty row gives zeros and -inf.
     """
     query_heads, kv_heads = queries.shape[0], keys.shape[1]
     if len(keys) == 0:
@@ -15,7 +15,8 @@ def attend(queries, keys, values, scale):
     k = keys.astype(np.float64)[:, reader_of]
     v = values.astype(np.float64)[:, reader_of]
     logits = np.einsum("hd,nhd->hn", queries.astype(np.float64), k) * scale
-    top = logits.max(axis=1)
+    sink = np.full(query_heads, -np.inf) if sinks is None else sinks.astype(np.float64)
+    top = np.maximum(logits.max(axis=1), sink)
     weights = np.exp(logits - top[:, None])
-    total = weights.sum(axis=1)
+    total = weights.sum(axis=1) + np.exp(sink - top)
     return np.einsum("hn,nhd->hd", weights, v) / total[:, None], top + np.log(total)

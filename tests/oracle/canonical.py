@@ -27,12 +27,14 @@ class Answers:
 def attend_row(capture, query, row):
     """Attention of one query over the given logical positions."""
     slots = row - capture.anchor
-    return attend(capture.queries[query], capture.keys[slots], capture.values[slots], capture.softmax_scale)
+    return attend(capture.queries[query], capture.keys[slots], capture.values[slots], capture.softmax_scale, capture.sinks)
 
 
-def answer(capture):
-    shape = capture.group_tokens, capture.budget_tokens
-    keys = pooled_keys(
+def scored_keys(capture):
+    """What queries are scored against: finished keys as they are, raw ones pooled, normed and rotated."""
+    if capture.pooling == "none":
+        return capture.index_keys
+    return pooled_keys(
         capture.index_keys,
         capture.index_norm_weight,
         capture.norm_eps,
@@ -41,7 +43,11 @@ def answer(capture):
         capture.group_tokens,
         capture.index_storage,
     )
-    scores = group_scores(capture.index_queries, keys, capture.index_head_weights)
+
+
+def answer(capture):
+    shape = capture.group_tokens, capture.budget_tokens
+    scores = group_scores(capture.index_queries, scored_keys(capture), capture.index_head_weights, capture.relu, capture.scale_at)
     rows = [select_row(s, n, *shape, capture.anchor) for s, n in zip(scores, capture.visible)]
     for row, visible in zip(rows, capture.visible):
         assert len(row) == row_width(visible, *shape), "the oracle contradicts itself on a row's width"

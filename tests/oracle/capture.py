@@ -20,10 +20,14 @@ class Capture:
     index_storage: str  # dtype of index keys and queries: it decides what is rounded when scoring
     attention_storage: str  # dtype of queries, keys and values
     index_keys: np.ndarray  # [T, d_i]
-    index_norm_weight: np.ndarray  # [d_i]
+    index_norm_weight: np.ndarray | None  # [d_i]; none with finished keys
     inv_freq: np.ndarray  # [rotary / 2]
     index_queries: np.ndarray  # [Q, H_i, d_i]
     index_head_weights: np.ndarray | None  # [Q, H_i]
+    pooling: str  # "none": index keys are finished, one per token
+    relu: bool
+    scale_at: str
+    sinks: np.ndarray | None  # [H_q]
     queries: np.ndarray  # [Q, H_q, d]
     keys: np.ndarray  # [T, H_kv, d]
     values: np.ndarray  # [T, H_kv, d_v]
@@ -58,7 +62,7 @@ def read_capture(path):
         index_storage=tensors["index_keys"].dtype,
         attention_storage=tensors["queries"].dtype,
         index_keys=widen(tensors["index_keys"]),
-        index_norm_weight=widen(tensors["index_norm_weight"]),
+        index_norm_weight=widen(tensors["index_norm_weight"]) if geometry.get("pooling", "mean") == "mean" else None,
         inv_freq=(
             widen(tensors["inv_freq"])
             if "inv_freq" in tensors
@@ -66,6 +70,10 @@ def read_capture(path):
         ),
         index_queries=widen(tensors["index_queries"]),
         index_head_weights=widen(tensors["index_head_weights"]) if "index_head_weights" in tensors else None,
+        pooling=geometry.get("pooling", "mean"),
+        relu=geometry.get("relu", True),
+        scale_at=geometry.get("scale_at", "after_sum"),
+        sinks=widen(tensors["sinks"]) if "sinks" in tensors else None,
         queries=widen(tensors["queries"]),
         keys=widen(tensors["keys"]),
         values=widen(tensors["values"]) if "values" in tensors else widen(tensors["keys"])[..., :value_dim],
@@ -80,6 +88,7 @@ def read_capture(path):
         ("inv_freq", capture.inv_freq, (geometry["index_rotary_dim"] // 2,)),
         ("index_queries", capture.index_queries, (count, geometry["index_heads"], index_dim)),
         ("index_head_weights", capture.index_head_weights, (count, geometry["index_heads"])),
+        ("sinks", capture.sinks, (geometry["query_heads"],)),
         ("queries", capture.queries, (count, geometry["query_heads"], head_dim)),
         ("keys", capture.keys, (tokens, geometry["kv_heads"], head_dim)),
         ("values", capture.values, (tokens, geometry["kv_heads"], value_dim)),

@@ -52,13 +52,20 @@ def pooled_keys(raw_keys, weight, eps, inv_freq, anchor, group_tokens, storage):
     return rotate(rms_norm(means, weight, eps, storage), starts, inv_freq, storage)
 
 
-def group_scores(queries, keys, head_weights=None):
-    """[Q, H, d] queries against [G, d] keys: [Q, G] scores. head_weights is [Q, H]."""
-    dots = np.maximum(dot32(queries[:, :, None, :], keys[None, None, :, :]), np.float32(0))
+def group_scores(queries, keys, head_weights=None, relu=True, scale_at="after_sum"):
+    """[Q, H, d] queries against [G, d] keys: [Q, G] scores. head_weights is [Q, H]; `scale_at` says where 1 / sqrt(d) stands."""
+    dots = dot32(queries[:, :, None, :], keys[None, None, :, :])
+    inverse = np.float32(1 / np.sqrt(np.float64(queries.shape[-1])))
+    if scale_at == "before_relu":
+        dots = dots * inverse
+    if relu:
+        dots = np.maximum(dots, np.float32(0))
+    if scale_at == "after_relu":
+        dots = dots * inverse
     total = np.zeros((dots.shape[0], dots.shape[2]), np.float32)
     for head in range(dots.shape[1]):
         if head_weights is None:
             total = total + dots[:, head]
         else:
             total = fma32(head_weights[:, head, None], dots[:, head], total)
-    return total / np.sqrt(np.float32(queries.shape[-1]))
+    return total / np.sqrt(np.float32(queries.shape[-1])) if scale_at == "after_sum" else total

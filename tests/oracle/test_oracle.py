@@ -21,6 +21,7 @@ from judge_captures import judge_capture
 from rounding import fma32, to_bf16
 from selection import row_width, select_row
 
+RECORDED = Path(__file__).resolve().parent.parent / "fixtures" / "recorded" / "dsa_f32.safetensors"
 FIXTURES = sorted((Path(__file__).resolve().parent.parent / "fixtures").glob("*.safetensors"))
 
 
@@ -141,11 +142,19 @@ class Captures(unittest.TestCase):
         self.assert_found_wrong(self.ALL, without_pass_through)
 
     def test_leaving_out_the_relu_is_found(self):
-        def without_relu(queries, keys, head_weights=None):
+        def without_relu(queries, keys, *options):
             dots = np.einsum("qhd,gd->qg", queries, keys)
             return (dots / np.sqrt(np.float32(queries.shape[-1]))).astype(np.float32)
 
         self.assert_found_wrong(self.ALL, lambda c: c, (canonical, "group_scores", without_relu))
+
+    def test_the_recorded_latent_layer_agrees_and_tells_signs_and_relu_apart(self):
+        capture = read_capture(RECORDED)
+        self.assertNotIn("wrong", self.kinds(capture, canonical.answer(capture)))
+        self.assertGreater(int((capture.index_head_weights < 0).sum()), 100)
+        for change in ({"index_head_weights": np.abs(capture.index_head_weights)}, {"index_head_weights": None}, {"relu": False}):
+            broken = dataclasses.replace(capture, **change)
+            self.assertIn("wrong", self.kinds(broken, canonical.answer(broken)), change.keys())
 
     def test_a_dropped_tail_or_a_split_group_is_wrong_whatever_the_scores(self):
         scores = np.zeros(4, np.float32)

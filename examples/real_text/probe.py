@@ -77,7 +77,8 @@ def shares_read(scores, weights, queries_at):
     tail = weights.sum(dim=-1) - per_group.sum(dim=-1)
     order = (-scores.masked_fill(open_groups, -torch.inf)).argsort(dim=-1, stable=True)
     read = per_group.gather(1, order).cumsum(dim=-1)
-    return {budget: (read[:, budget // GROUP_TOKENS - 1] + tail).mean().item() for budget in BUDGETS}
+    taken = {budget: min(budget // GROUP_TOKENS, read.shape[1]) for budget in BUDGETS}  # a short text has fewer groups
+    return {budget: (read[:, groups - 1] + tail).mean().item() for budget, groups in taken.items()}
 
 
 def probe(model, tokens, centre):

@@ -2,7 +2,7 @@
 // driver that refuses, loses or lacks something. What this cannot show is a GPU's own arithmetic and timing.
 #include <gtest/gtest.h>
 
-#include "device/device_testing.hpp"
+#include "device/device_fault_testing.hpp"
 #include "device/emulated/cuda.hpp"
 
 namespace seriatim::testing {
@@ -50,68 +50,15 @@ TEST_F(CudaEmulated, AStepReturnsBeforeItsWorkIsDone) {
 }
 
 TEST_F(CudaEmulated, AnyFailedCallLeavesOutputsAndTheHeldStateAndTheNextTryIsRight) {
-  const Story story(small_path(), 160, 31);
-  const Answers host = one_call(story);
-  DeviceStory held(story, opened());
-  held.append(100);
-  auto transaction = DeviceStory::must(held.cache().begin());
-  ASSERT_TRUE(transaction.append(held.id(), 0, story.batch(100, 60)).ok());
-  const LayerView staged = *transaction.layer(held.id(), 0);
-  const auto step = [&](Answers& answers) -> Status {
-    if (Status s = held.sequence().follow(held.snapshot()); !s.ok()) return s;
-    if (Status s = held.sequence().stage(0, staged); !s.ok()) return s;
-    return held.ask(every_token(100, 60), answers);
-  };
   std::int64_t failures = 0;
-  for (std::int64_t nth = 1;; ++nth) {
-    Answers failed(story.geometry, 60);
-    cuda_faults().left = nth;
-    const Status status = step(failed);
-    const bool fired = cuda_faults().left == 0;
-    cuda_faults().left = 0;
-    if (!fired) {
-      EXPECT_TRUE(status.ok()) << status.message();
-      break;
-    }
-    ++failures;
-    ASSERT_TRUE(fails_with(status, Code::kOutOfMemory, "device")) << nth;
-    ASSERT_TRUE(failed.rows_untouched() && failed.outputs_untouched()) << nth;
-    ASSERT_TRUE(held.sequence().follow(held.snapshot()).ok()) << nth;
-    Answers before(story.geometry, 10);
-    ASSERT_TRUE(held.ask(every_token(90, 10), before).ok()) << nth;
-    for (std::int64_t i = 0; i < 10; ++i) ASSERT_TRUE(same_bits(before.of(i), host.of(90 + i))) << nth;
-  }
+  fail_every_call_of_a_step(opened(), cuda_faults().left, failures);
   EXPECT_GT(failures, 20);
-  transaction.rollback();
 }
 
 TEST_F(CudaEmulated, OpeningBuildingAndTakingMemoryFailCleanlyAtEveryCall) {
-  const Story story(small_path(), 40, 33);
   std::int64_t failures = 0;
-  for (std::int64_t nth = 1;; ++nth) {
-    cuda_faults().left = nth;
-    std::shared_ptr<Device> kept;  // its end makes calls too, whose failures are nobody's
-    const auto all = [&]() -> Status {
-      const auto device = open_emulated();
-      if (!device.ok()) return device.status();
-      kept = *device;
-      const auto memory = DeviceMemory::create(*device, 1 << 20);
-      if (!memory.ok()) return memory.status();
-      const auto sequence = DeviceSequence::create(**memory, story.geometry, {LayerParameters{}}, 400);
-      if (!sequence.ok()) return sequence.status();
-      return DeviceWorkspace::create(*device, story.geometry, 400, 4).status();
-    }();
-    const bool fired = cuda_faults().left == 0;
-    cuda_faults().left = 0;
-    kept.reset();
-    EXPECT_EQ(cuda_faults().held, 0) << nth;
-    if (!fired) {
-      EXPECT_TRUE(all.ok()) << all.message();
-      break;
-    }
-    ++failures;
-    ASSERT_TRUE(fails_with(all, Code::kOutOfMemory, "device")) << nth;
-  }
+  fail_every_call_of_opening([] { return open_emulated(); }, [](std::int64_t nth) { EXPECT_EQ(cuda_faults().held, 0) << nth; },
+                             cuda_faults().left, failures);
   EXPECT_GT(failures, 45);
 }
 

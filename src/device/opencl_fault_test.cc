@@ -1,7 +1,7 @@
 // A driver that refuses, loses or lacks something: what the room says, and that nothing else changes.
 #include <gtest/gtest.h>
 
-#include "device/device_testing.hpp"
+#include "device/device_fault_testing.hpp"
 #include "device/opencl_calls.hpp"
 
 namespace seriatim::testing {
@@ -86,72 +86,16 @@ OpenClCalls faulty_calls() {
 TEST(DeviceFault, AnyFailedCallLeavesOutputsAndTheHeldStateAndTheNextTryIsRight) {
   SERIATIM_SKIP_WITHOUT_OPENCL();
   const OpenClCalls calls = faulty_calls();
-  const Story story(small_path(), 160, 31);
-  const Answers host = one_call(story);
-  DeviceStory held(story, DeviceStory::must(open_by(calls, "opencl", {})));
-  held.append(100);
-  auto transaction = DeviceStory::must(held.cache().begin());
-  ASSERT_TRUE(transaction.append(held.id(), 0, story.batch(100, 60)).ok());
-  const LayerView staged = *transaction.layer(held.id(), 0);
-  const auto step = [&](Answers& answers) -> Status {
-    if (Status s = held.sequence().follow(held.snapshot()); !s.ok()) return s;
-    if (Status s = held.sequence().stage(0, staged); !s.ok()) return s;
-    return held.ask(every_token(100, 60), answers);
-  };
   std::int64_t failures = 0;
-  for (std::int64_t nth = 1;; ++nth) {
-    Answers failed(story.geometry, 60);
-    left = nth;
-    const Status status = step(failed);
-    const bool fired = left == 0;
-    left = 0;
-    if (!fired) {
-      EXPECT_TRUE(status.ok()) << status.message();
-      break;
-    }
-    ++failures;
-    ASSERT_TRUE(fails_with(status, Code::kOutOfMemory, "device")) << nth;
-    ASSERT_TRUE(failed.rows_untouched() && failed.outputs_untouched()) << nth;
-    // The published state still serves, by what the device holds of it or by sending it again.
-    ASSERT_TRUE(held.sequence().follow(held.snapshot()).ok()) << nth;
-    Answers before(story.geometry, 10);
-    ASSERT_TRUE(held.ask(every_token(90, 10), before).ok()) << nth;
-    for (std::int64_t i = 0; i < 10; ++i) ASSERT_TRUE(same_bits(before.of(i), host.of(90 + i))) << nth;
-    Answers again(story.geometry, 60);
-    ASSERT_TRUE(step(again).ok()) << nth;
-    for (std::int64_t i = 0; i < 60; ++i) ASSERT_TRUE(same_bits(again.of(i), host.of(100 + i))) << nth;
-  }
+  fail_every_call_of_a_step(DeviceStory::must(open_by(calls, "opencl", {})), left, failures);
   EXPECT_GT(failures, 40);
-  transaction.rollback();
 }
 
 TEST(DeviceFault, OpeningBuildingAndTakingMemoryFailCleanlyAtEveryCall) {
   SERIATIM_SKIP_WITHOUT_OPENCL();
   const OpenClCalls calls = faulty_calls();
-  const Geometry geometry = *Geometry::admit(small_path());
   std::int64_t failures = 0;
-  for (std::int64_t nth = 1;; ++nth) {
-    left = nth;
-    std::shared_ptr<Device> kept;  // its end makes calls too, whose failures are nobody's
-    const auto all = [&]() -> Status {
-      const auto device = open_by(calls, "opencl", {});
-      if (!device.ok()) return device.status();
-      kept = *device;
-      const auto memory = DeviceMemory::create(*device, 1 << 20);
-      if (!memory.ok()) return memory.status();
-      const auto sequence = DeviceSequence::create(**memory, geometry, {LayerParameters{}}, 400);
-      if (!sequence.ok()) return sequence.status();
-      return DeviceWorkspace::create(*device, geometry, 400, 4).status();
-    }();
-    const bool fired = left == 0;
-    left = 0;
-    if (!fired) {
-      EXPECT_TRUE(all.ok()) << all.message();
-      break;
-    }
-    ++failures;
-    ASSERT_TRUE(fails_with(all, Code::kOutOfMemory, "device")) << nth;
-  }
+  fail_every_call_of_opening([&] { return open_by(calls, "opencl", {}); }, [](std::int64_t) {}, left, failures);
   EXPECT_GT(failures, 30);
 }
 

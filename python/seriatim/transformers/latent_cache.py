@@ -6,11 +6,11 @@ them.
 """
 
 import torch
-from transformers.cache_utils import Cache, DummyLayer, DynamicIndexedLayer, DynamicSlidingWindowLayer
+from transformers.cache_utils import DummyLayer, DynamicIndexedLayer, DynamicSlidingWindowLayer
 
 from ._backend import check_finite
 from .cache_layer import GrowingTensor, SeriatimIndexedLayer
-from .refusal import Unsupported
+from .refusal import check_layers
 
 
 class LatentIndexedLayer(SeriatimIndexedLayer):
@@ -82,30 +82,23 @@ def index_layer(cache, layer_idx, kind=LatentIndexedLayer):
 
 def check_cache(cache, attentions):
     """Admits a DynamicCache whose layers are of the kinds that the attentions need, and as long as one another."""
-    name = type(cache).__name__
-    if not isinstance(cache, Cache):
-        raise Unsupported(f"cache is a {name}: only DynamicCache is supported")
-    if cache.offloading:
-        raise Unsupported(f"cache is a {name} that offloads: only a DynamicCache that stays where it is is supported")
-    lengths = set()
-    for attention in attentions:
-        at = attention.layer_idx
-        if at >= len(cache.layers):
-            raise Unsupported(f"cache is a {name} without layers: make it with DynamicCache(config=model.config)")
-        layer, borrows = cache.layers[at], getattr(attention, "is_kv_shared_layer", False)
-        kind = _kind(attention, borrows)
-        if not isinstance(layer, kind):
-            raise Unsupported(f"cache is a {name}, its layer {at} a {type(layer).__name__}: only DynamicCache is supported")
-        if not borrows:
-            lengths.add(layer.get_seq_length())
-        if attention.indexer is not None:
-            keys = layer.indexer_keys
-            lengths.add(0 if keys is None or keys.numel() == 0 else keys.shape[1])
-    if len(lengths) > 1:
-        raise Unsupported(f"cache: its layers hold {sorted(lengths)} tokens, as after a call that failed half-way; build it anew")
+    by_layer = {attention.layer_idx: attention for attention in attentions}
+    check_layers(cache, {at: _kind(attention) for at, attention in by_layer.items()}, lambda at, layer: _lengths_of(by_layer[at], layer))
 
 
-def _kind(attention, borrows):
+def _borrows(attention):
+    return getattr(attention, "is_kv_shared_layer", False)
+
+
+def _kind(attention):
     if getattr(attention, "sliding_window", None) is not None:
         return DynamicSlidingWindowLayer
-    return DummyLayer if borrows and attention.indexer is None else DynamicIndexedLayer
+    return DummyLayer if _borrows(attention) and attention.indexer is None else DynamicIndexedLayer
+
+
+def _lengths_of(attention, layer):
+    if not _borrows(attention):
+        yield layer.get_seq_length()
+    if attention.indexer is not None:
+        keys = layer.indexer_keys
+        yield 0 if keys is None or keys.numel() == 0 else keys.shape[1]

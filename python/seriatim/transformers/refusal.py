@@ -81,24 +81,33 @@ def _check_not_packed(config, named):
 
 def check_cache(cache, config):
     """Admits a DynamicCache whose indexed layers grow, and whose layers are as long as one another."""
+    indexed = [at for at, layer_type in enumerate(config.layer_types) if layer_type == "indexed_attention"]
+    check_layers(cache, {at: DynamicIndexedLayer for at in indexed}, _lengths_of)
+
+
+def _lengths_of(at, layer):
+    yield layer.get_seq_length()
+    if layer.is_indexer_initialized and layer.indexer_keys.numel() > 0:
+        yield layer.indexer_keys.shape[1]
+    if layer.indexer_position_ids is not None:
+        yield layer.indexer_position_ids.shape[-1]
+
+
+def check_layers(cache, kinds, lengths_of):
+    """Admits a DynamicCache whose layer `at` is a `kinds[at]`, for each of those, and that holds as many tokens everywhere:
+    all that `lengths_of(at, layer)` yields are one number."""
     name = type(cache).__name__
     if not isinstance(cache, Cache):
         raise Unsupported(f"cache is a {name}: only DynamicCache is supported")
     if cache.offloading:
         raise Unsupported(f"cache is a {name} that offloads: only a DynamicCache that stays where it is is supported")
     lengths = set()
-    for index, layer_type in enumerate(config.layer_types):
-        if layer_type != "indexed_attention":
-            continue
-        if index >= len(cache.layers):
+    for at, kind in kinds.items():
+        if at >= len(cache.layers):
             raise Unsupported(f"cache is a {name} without layers: make it with DynamicCache(config=model.config)")
-        layer = cache.layers[index]
-        if not isinstance(layer, DynamicIndexedLayer):
-            raise Unsupported(f"cache is a {name}, its layer {index} a {type(layer).__name__}: only DynamicCache is supported")
-        lengths.add(layer.get_seq_length())
-        if layer.is_indexer_initialized and layer.indexer_keys.numel() > 0:
-            lengths.add(layer.indexer_keys.shape[1])
-        if layer.indexer_position_ids is not None:
-            lengths.add(layer.indexer_position_ids.shape[-1])
+        layer = cache.layers[at]
+        if not isinstance(layer, kind):
+            raise Unsupported(f"cache is a {name}, its layer {at} a {type(layer).__name__}: only DynamicCache is supported")
+        lengths.update(lengths_of(at, layer))
     if len(lengths) > 1:
         raise Unsupported(f"cache: its layers hold {sorted(lengths)} tokens, as after a call that failed half-way; build it anew")

@@ -4,7 +4,6 @@ import collections
 import contextlib
 import inspect
 import re
-import types
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -18,6 +17,7 @@ from transformers.models.hy_v4_vl import modeling_hy_v4_vl as hy_v4_vl
 from transformers.models.mistral_large4 import modeling_mistral_large4 as mistral_large4
 
 import verdict
+from support_shared import indexers_answer
 
 SIZES = dict(
     vocab_size=97, hidden_size=64, intermediate_size=64, moe_intermediate_size=32, num_attention_heads=4, num_key_value_heads=4,
@@ -235,10 +235,5 @@ def forced_rows(model, watcher):
         rows = watcher.rows_of(indexer.layer_idx)
         return torch.where(rows < 0, rows[..., :1].clamp(min=0), rows)
 
-    for attention in indexed_of(model):
-        attention.indexer.forward = types.MethodType(answer, attention.indexer)
-    try:
+    with indexers_answer(indexed_of(model), answer):
         yield model
-    finally:
-        for attention in indexed_of(model):
-            del attention.indexer.forward

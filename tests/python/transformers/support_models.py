@@ -2,13 +2,13 @@
 
 import contextlib
 import sys
-import types
 
 import torch
 from transformers.models.qwen4_exp.configuration_qwen4_exp import Qwen4ExpTextConfig
 from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpForCausalLM
 
 import verdict
+from support_shared import indexers_answer
 
 INDEXED, LINEAR = "indexed_attention", "linear_attention"
 NEAR_MARGIN = {torch.float32: verdict.NEAR_MARGIN["F32"], torch.bfloat16: verdict.NEAR_MARGIN["BF16"]}
@@ -84,13 +84,8 @@ def forced_rows(model, rows):
         mask.scatter_(-1, torch.where(wanted < 0, slots, wanted), True)
         return mask[:, None, :, :slots]
 
-    for attention in attentions_of(model):
-        attention.indexer.forward = types.MethodType(answer, attention.indexer)
-    try:
+    with indexers_answer(attentions_of(model), answer):
         yield model
-    finally:
-        for attention in attentions_of(model):
-            del attention.indexer.forward
 
 
 def gates_of(model):

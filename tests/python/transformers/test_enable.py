@@ -9,19 +9,9 @@ from transformers.models.llama import LlamaConfig, LlamaForCausalLM
 
 import seriatim.transformers as st
 from support_models import INDEXED, attentions_of, draw_ids, make_model
+from support_shared import attributes_of
 
 IDS = draw_ids(2, 40)
-
-
-def attributes_of(model):
-    """Every attribute of every module, by identity, and what its config says."""
-    found = {}
-    for name, module in model.named_modules():
-        for key, value in vars(module).items():
-            found[name, key] = len(value) if key.startswith("_") and hasattr(value, "__len__") else id(value)
-        if hasattr(module, "config"):
-            found[name, "implementation"] = module.config._attn_implementation
-    return found
 
 
 @torch.no_grad()

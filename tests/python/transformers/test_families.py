@@ -17,6 +17,7 @@ from seriatim.transformers.latent_cache import LatentIndexedLayer
 from support_families import (
     FULL, INDEXED, LINEAR, MAKERS, SHARED, SLIDING, WINDOW, Watcher, attentions_of, draw_ids, forced_rows, make_model, text_model_of,
 )
+from support_shared import attributes_of
 
 TOKENS, BUDGET = 90, 16
 LOGITS_BOUND = 2e-4  # f32, of logits that reach 4 to 6, after two to six layers
@@ -324,17 +325,6 @@ def test_no_tensor_of_queries_times_keys_is_made(pairs, family):
     with Largest() as largest:
         model(input_ids=draw_ids(1, tokens), use_cache=False, logits_to_keep=1)
     assert tokens * 64 <= largest.elements < tokens * tokens // 2
-
-
-def attributes_of(model):
-    """Every attribute of every module, by identity, and what its config says."""
-    found = {}
-    for name, module in model.named_modules():
-        for key, value in vars(module).items():
-            found[name, key] = len(value) if key.startswith("_") and hasattr(value, "__len__") else id(value)
-        if hasattr(module, "config"):
-            found[name, "implementation"] = module.config._attn_implementation
-    return found
 
 
 @pytest.mark.parametrize("family", [name for name in MAKERS if name != "glm5_next"])

@@ -11,6 +11,7 @@ from seriatim.transformers._backend import BorrowedLayer, Threads
 from seriatim.transformers.latent_cache import LatentIndexedLayer
 from seriatim.transformers.pooled_latent import GatedPools
 from seriatim.transformers.runs import Runs
+from support_shared import same_bits
 
 HEADS, RANK, ROTARY, INDEX_HEADS, INDEX_DIM, BUDGET, TOKENS = 6, 24, 8, 3, 12, 20, 150
 GEOMETRY = dict(group_tokens=1, budget_tokens=BUDGET, query_heads=HEADS, kv_heads=1, head_dim=RANK + ROTARY, value_dim=RANK,
@@ -54,11 +55,6 @@ def run_layer(native, inputs, sizes, select=slice(None), sinks=SINKS):
         rows.append(row)
     assert at == TOKENS
     return torch.cat(outputs, 1), torch.cat(rows, 1)
-
-
-def same_bits(one, other):
-    assert one[0].numel() > 1000
-    return torch.equal(one[1], other[1]) and torch.equal(one[0].view(torch.uint8), other[0].view(torch.uint8))
 
 
 DTYPES = [(torch.float32, None), (torch.bfloat16, None), (torch.float16, None), (torch.bfloat16, torch.float32)]

@@ -14,6 +14,7 @@ from seriatim.transformers._backend import BorrowedLayer, Threads
 from seriatim.transformers.cache_layer import SeriatimIndexedLayer
 from seriatim.transformers.runs import Runs
 from support_models import draw_ids, make_model
+from support_shared import same_bits
 
 HEADS, KV_HEADS, DIM, INDEX_HEADS, INDEX_DIM, TOKENS = 4, 2, 16, 2, 12, 170
 GEOMETRY = dict(group_tokens=4, budget_tokens=32, query_heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM, index_heads=INDEX_HEADS,
@@ -57,11 +58,6 @@ def run_layer(native, inputs, sizes, select=slice(None)):
         rows.append(row)
     assert at == TOKENS
     return torch.cat(outputs, 1), torch.cat(rows, 1)
-
-
-def same_bits(one, other):
-    assert one[0].numel() > 1000
-    return torch.equal(one[1], other[1]) and torch.equal(one[0].view(torch.uint8), other[0].view(torch.uint8))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)

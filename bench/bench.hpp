@@ -19,12 +19,12 @@ namespace seriatim::bench {
 struct Work {
   double cold_bytes = 0.0;  // from DRAM
   double fmas = 0.0;
-  double extra_ns = 0.0;    // a part of the limit that was measured by itself
+  double extra_ns = 0.0;  // a part of the limit that was measured by itself
 };
 
 struct Goal {
-  double to_limit = 0.0;    // 0: none
-  double best_peer = 0.0;   // at least so many times faster than the fastest peer; 0: none
+  double to_limit = 0.0;   // 0: none
+  double best_peer = 0.0;  // at least so many times faster than the fastest peer; 0: none
   std::string words;
 };
 
@@ -39,7 +39,8 @@ class Bench {
   bool wants(std::string_view name) const { return filter_.empty() || name.find(filter_) != std::string_view::npos; }
 
   // Times `ours` against its limit and its peers, all in turns, and prints and keeps the measure.
-  const Measure& add(std::string name, const Contestant& ours, const Work& work, int threads, std::vector<Contestant> peers, const Goal& goal);
+  const Measure& add(std::string name, const Contestant& ours, const Work& work, int threads,
+                     std::vector<Contestant> peers, const Goal& goal);
   // Keeps a measure that is derived from others.
   void note(Measure measure);
   const std::vector<Measure>& measures() const { return measures_; }

@@ -14,7 +14,8 @@ namespace {
 // The two products of attention as dense matrices in cache: what a library call would do with the gathered row.
 class TwoProducts {
  public:
-  explicit TwoProducts(const Geometry& g) : heads_(g.query_heads() / g.kv_heads()), kv_(g.kv_heads()), dim_(g.head_dim()), row_(g.row_capacity()) {
+  explicit TwoProducts(const Geometry& g)
+      : heads_(g.query_heads() / g.kv_heads()), kv_(g.kv_heads()), dim_(g.head_dim()), row_(g.row_capacity()) {
     Random random(31);
     query_ = normal_scores(random, heads_ * dim_);
     keys_ = normal_scores(random, kv_ * row_ * dim_);
@@ -22,14 +23,16 @@ class TwoProducts {
     output_.resize(static_cast<std::size_t>(heads_ * dim_));
   }
   Contestant contestant() {
-    return {"OpenBLAS sgemm, the two products alone, f32, gathered", [this] {
+    return {"OpenBLAS sgemm, the two products alone, f32, gathered",
+            [this] {
               for (std::int64_t h = 0; h < kv_; ++h) {
                 const float* keys = keys_.data() + h * row_ * dim_;
                 sgemm(true, heads_, row_, dim_, query_.data(), keys, logits_.data());
                 sgemm(false, heads_, dim_, row_, logits_.data(), keys, output_.data());
               }
               consume(output_.data());
-            }, {}};
+            },
+            {}};
   }
 
  private:
@@ -44,8 +47,8 @@ void in_cache(Bench& bench, DType dtype) {
   TwoProducts products(geometry);
   std::vector<Contestant> peers;
   if (has_sgemm()) peers.push_back(products.contestant());
-  bench.add(fmt::format("attend 2,051 entries, 24 x 2 x 256, {}, in cache", dtype_name(dtype)), step.attend_only(false), {0.0, step.attend_fmas(), 0.0}, 1,
-            peers, {1.0 / 0.60, 0.0, ">= 60 % of fma peak"});
+  bench.add(fmt::format("attend 2,051 entries, 24 x 2 x 256, {}, in cache", dtype_name(dtype)), step.attend_only(false),
+            {0.0, step.attend_fmas(), 0.0}, 1, peers, {1.0 / 0.60, 0.0, ">= 60 % of fma peak"});
 }
 
 void cold(Bench& bench, DType dtype) {
@@ -55,8 +58,9 @@ void cold(Bench& bench, DType dtype) {
     Layer layer(real_geometry(dtype), tokens, 32, 0.0, 33);
     layer.stand_at(tokens - 1);
     DecodeStep step(bench, layer, 1);
-    const Measure& m = bench.add(fmt::format("attend at {} tokens, {}, cold rows", tokens, dtype_name(dtype)), step.attend_only(true),
-                                 {step.attend_bytes(), step.attend_fmas(), 0.0}, 1, {}, {1.5, 0.0, "<= 1.5x limit"});
+    const Measure& m =
+        bench.add(fmt::format("attend at {} tokens, {}, cold rows", tokens, dtype_name(dtype)), step.attend_only(true),
+                  {step.attend_bytes(), step.attend_fmas(), 0.0}, 1, {}, {1.5, 0.0, "<= 1.5x limit"});
     if (tokens == 8192) short_context_ns = m.ours.median_ns;
     if (tokens == 8192) continue;
     Measure growth;

@@ -40,7 +40,9 @@ class Store {
   Cache& cache() { return *cache_; }
   SequenceId sequence() const { return sequence_; }
   std::int64_t tokens() const { return cache_->snapshot(sequence_)->run().tokens; }
-  double token_bytes() const { return static_cast<double>(keys_.size() + values_.size() + index_keys_.size()) / static_cast<double>(tokens_); }
+  double token_bytes() const {
+    return static_cast<double>(keys_.size() + values_.size() + index_keys_.size()) / static_cast<double>(tokens_);
+  }
 
   // Appends `count` tokens to a sequence, at most as many as there are.
   void append(SequenceId sequence, std::int64_t count) {
@@ -50,9 +52,12 @@ class Store {
   void append_at(SequenceId sequence, std::int64_t position, std::int64_t count) {
     TokenBatch batch;
     batch.first_position = position;
-    batch.keys = dense_view(std::as_const(keys_).data(), geometry_.kv_dtype(), {count, geometry_.kv_heads(), geometry_.head_dim()});
-    batch.values = dense_view(std::as_const(values_).data(), geometry_.kv_dtype(), {count, geometry_.kv_heads(), geometry_.value_dim()});
-    batch.index_keys = dense_view(std::as_const(index_keys_).data(), geometry_.index_dtype(), {count, geometry_.index_dim()});
+    batch.keys = dense_view(std::as_const(keys_).data(), geometry_.kv_dtype(),
+                            {count, geometry_.kv_heads(), geometry_.head_dim()});
+    batch.values = dense_view(std::as_const(values_).data(), geometry_.kv_dtype(),
+                              {count, geometry_.kv_heads(), geometry_.value_dim()});
+    batch.index_keys =
+        dense_view(std::as_const(index_keys_).data(), geometry_.index_dtype(), {count, geometry_.index_dim()});
     auto step = cache_->begin();
     for (std::int64_t l = 0; l < layers_; ++l) require(step->append(sequence, l, batch).ok(), "append");
     require(step->commit().ok(), "commit");
@@ -83,31 +88,37 @@ void appends(Bench& bench, std::int64_t count, std::int64_t layers) {
   Store store(real_geometry(DType::kF32), room_tokens, count, 0, layers);
   store.fill(room_tokens);
   std::int64_t held = room_tokens;
-  const Contestant ours{"ours", [&] {
+  const Contestant ours{"ours",
+                        [&] {
                           if (held + count > room_tokens) {
                             require(store.cache().truncate(store.sequence(), 0).ok(), "truncate");
                             held = 0;
                           }
                           store.append_at(store.sequence(), held, count);
                           held += count;
-                        }, {}};
+                        },
+                        {}};
   // To as much other memory, in turns, as the cache has.
   const auto token_bytes = static_cast<std::int64_t>(store.token_bytes());
   std::vector<std::byte> room(static_cast<std::size_t>(layers * room_tokens * token_bytes));
   std::int64_t copied = 0;
-  const Contestant memcpy_of_it{"memcpy of the same bytes", [&] {
+  const Contestant memcpy_of_it{"memcpy of the same bytes",
+                                [&] {
                                   if (copied + layers * count > layers * room_tokens) copied = 0;
                                   for (std::int64_t l = 0; l < layers; ++l, copied += count) {
                                     store.copy_plainly(room.data() + copied * token_bytes, count);
                                   }
-                                }, {}};
+                                },
+                                {}};
   Work work;
   work.cold_bytes = static_cast<double>(layers * count) * store.token_bytes();
-  bench.add(fmt::format("append {} token{}, 24 x 2 x 256, {} layer{}", count, count == 1 ? "" : "s", layers, layers == 1 ? "" : "s"), ours, work, 1, {memcpy_of_it},
-            {0.0, 0.0, "stated"});
+  bench.add(fmt::format("append {} token{}, 24 x 2 x 256, {} layer{}", count, count == 1 ? "" : "s", layers,
+                        layers == 1 ? "" : "s"),
+            ours, work, 1, {memcpy_of_it}, {0.0, 0.0, "stated"});
 }
 
-void note(Bench& bench, std::string name, const Contestant& ours, const Contestant& limit, std::string limit_words, double most, std::string target) {
+void note(Bench& bench, std::string name, const Contestant& ours, const Contestant& limit, std::string limit_words,
+          double most, std::string target) {
   const auto timings = interleave({ours, limit}, bench.effort());
   Measure m;
   m.name = std::move(name);
@@ -126,33 +137,47 @@ void lengths(Bench& bench) {
   Store large(real_geometry(DType::kBf16), 262'144 + 4096, 512);
   large.fill(262'143);
   const auto fork = [](Store& store) {
-    return Contestant{"fork", [&store] { require(store.cache().remove(*store.cache().fork(store.sequence())).ok(), "fork"); }, {}};
+    return Contestant{
+        "fork", [&store] { require(store.cache().remove(*store.cache().fork(store.sequence())).ok(), "fork"); }, {}};
   };
   const auto fork_and_write = [](Store& store) {  // the first writer goes on in place, the second copies its page
-    return Contestant{"fork and write", [&store] {
-                        const SequenceId other = *store.cache().fork(store.sequence());
-                        store.append(other, 1);
-                        store.append(store.sequence(), 1);
-                        require(store.cache().remove(other).ok() && store.cache().truncate(store.sequence(), store.tokens() - 1).ok(), "fork");
-                      }, {}};
+    return Contestant{
+        "fork and write",
+        [&store] {
+          const SequenceId other = *store.cache().fork(store.sequence());
+          store.append(other, 1);
+          store.append(store.sequence(), 1);
+          require(store.cache().remove(other).ok() && store.cache().truncate(store.sequence(), store.tokens() - 1).ok(),
+                  "fork");
+        },
+        {}};
   };
   const auto rewind = [](Store& store) {
-    return Contestant{"rewind", [&store] {
+    return Contestant{"rewind",
+                      [&store] {
                         require(store.cache().truncate(store.sequence(), store.tokens() - 3).ok(), "truncate");
                         store.append(store.sequence(), 3);
-                      }, {}};
+                      },
+                      {}};
   };
   const auto evict = [](Store& store, std::int64_t evicted) {
-    return Contestant{"evict", [&store, evicted] {
+    return Contestant{"evict",
+                      [&store, evicted] {
                         const SequenceId other = *store.cache().fork(store.sequence());
-                        require(store.cache().evict_prefix(other, evicted).ok() && store.cache().remove(other).ok(), "evict");
-                      }, {}};
+                        require(store.cache().evict_prefix(other, evicted).ok() && store.cache().remove(other).ok(),
+                                "evict");
+                      },
+                      {}};
   };
   note(bench, "fork and drop at 262,143 tokens", fork(large), fork(small), "the same at 1,023 tokens", 1.5, "<= 1.5x");
-  note(bench, "fork, both write, at 262,143 tokens", fork_and_write(large), fork_and_write(small), "the same at 1,023 tokens", 1.5, "<= 1.5x");
-  note(bench, "rewind 3 and append 3 at 262,143 tokens", rewind(large), rewind(small), "the same at 1,023 tokens", 1.5, "<= 1.5x");
-  note(bench, "evict 1,024 at 262,143 tokens", evict(large, 1024), evict(small, 512), "evict 512 of 1,023", 0.0, "stated");
-  note(bench, "evict 1,023 at 262,143 tokens: all pooled again", evict(large, 1023), evict(small, 511), "evict 511 of 1,023", 0.0, "stated");
+  note(bench, "fork, both write, at 262,143 tokens", fork_and_write(large), fork_and_write(small),
+       "the same at 1,023 tokens", 1.5, "<= 1.5x");
+  note(bench, "rewind 3 and append 3 at 262,143 tokens", rewind(large), rewind(small), "the same at 1,023 tokens", 1.5,
+       "<= 1.5x");
+  note(bench, "evict 1,024 at 262,143 tokens", evict(large, 1024), evict(small, 512), "evict 512 of 1,023", 0.0,
+       "stated");
+  note(bench, "evict 1,023 at 262,143 tokens: all pooled again", evict(large, 1023), evict(small, 511),
+       "evict 511 of 1,023", 0.0, "stated");
 }
 
 // The same row of the same tokens in pages of 256 and in one page, which is contiguous memory per head.
@@ -167,8 +192,11 @@ void pages(Bench& bench) {
   const std::int64_t groups = geometry.budget_tokens() / geometry.group_tokens();
   for (std::int64_t g = 0; g < groups; ++g) {
     const std::int64_t stride = kTokens / 4 / groups;
-    const std::int64_t group = g * stride + static_cast<std::int64_t>(random.uniform() * 0.5f * static_cast<float>(stride) + 0.5f * static_cast<float>(stride));
-    for (std::int64_t t = 0; t < 4; ++t) scattered.push_back(static_cast<std::int32_t>(std::min(group, (g + 1) * stride - 1) * 4 + t));
+    const std::int64_t group =
+        g * stride + static_cast<std::int64_t>(random.uniform() * 0.5f * static_cast<float>(stride) +
+                                               0.5f * static_cast<float>(stride));
+    for (std::int64_t t = 0; t < 4; ++t)
+      scattered.push_back(static_cast<std::int32_t>(std::min(group, (g + 1) * stride - 1) * 4 + t));
   }
   std::vector<std::int32_t> dense(static_cast<std::size_t>(geometry.row_capacity()));
   for (std::size_t i = 0; i < dense.size(); ++i) dense[i] = static_cast<std::int32_t>(i);
@@ -179,9 +207,11 @@ void pages(Bench& bench) {
   const auto attend_over = [&](Store& store, std::vector<std::int32_t>& row, std::vector<float>& output) {
     const Snapshot snapshot = *store.cache().snapshot(store.sequence());
     auto count = static_cast<std::int32_t>(row.size());
-    const AttendQueries queries{dense_view(query.data(), DType::kBf16, {1, geometry.query_heads(), geometry.head_dim()}), {&position, 1}, {}};
-    const Status status = attend(snapshot.layer(0), queries, {row.data(), geometry.row_capacity(), &count}, *workspace,
-                                 dense_view(output.data(), DType::kF32, {1, geometry.query_heads(), geometry.value_dim()}), {});
+    const AttendQueries queries{
+        dense_view(query.data(), DType::kBf16, {1, geometry.query_heads(), geometry.head_dim()}), {&position, 1}, {}};
+    const Status status =
+        attend(snapshot.layer(0), queries, {row.data(), geometry.row_capacity(), &count}, *workspace,
+               dense_view(output.data(), DType::kF32, {1, geometry.query_heads(), geometry.value_dim()}), {});
     require(status.ok(), "attend");
   };
   for (auto* const row : {&dense, &scattered}) {
@@ -191,7 +221,8 @@ void pages(Bench& bench) {
     attend_over(paged, *row, output);
     attend_over(contiguous, *row, same);
     require(output == same, "attend through pages");
-    note(bench, fmt::format("attend {} {} entries, bf16, through pages", row->size(), words), {"pages", [&] { attend_over(paged, *row, output); }, {}},
+    note(bench, fmt::format("attend {} {} entries, bf16, through pages", row->size(), words),
+         {"pages", [&] { attend_over(paged, *row, output); }, {}},
          {"contiguous", [&] { attend_over(contiguous, *row, same); }, {}}, "the same in one page", 1.05, "<= 1.05x");
   }
 }
@@ -199,7 +230,9 @@ void pages(Bench& bench) {
 // Files in memory where the system has such a place, so that a disk's mood is no part of the measure.
 std::string file_folder() {
   const std::string shared = "/dev/shm";
-  return std::filesystem::is_directory(shared) && ::access(shared.c_str(), W_OK) == 0 ? shared : std::filesystem::temp_directory_path().string();
+  return std::filesystem::is_directory(shared) && ::access(shared.c_str(), W_OK) == 0
+             ? shared
+             : std::filesystem::temp_directory_path().string();
 }
 
 void copy_file(const std::string& from, const std::string& to) {
@@ -228,8 +261,10 @@ void files(Bench& bench) {
   const Contestant cp{"cp", [&] { copy_file(path, copy); }, {}};
   const double megabytes = static_cast<double>(std::filesystem::file_size(path)) / 1e6;
   const std::string what = fmt::format("{} tokens, {:.0f} MB", tokens, megabytes);
-  note(bench, "save " + what, {"save", [&] { require(store.cache().save(path).ok(), "save"); }, {}}, cp, "cp of the file, in memory", 1.3, "<= 1.3x");
-  note(bench, "restore by copying " + what, {"restore", restore(RestoreMode::kCopy), {}}, cp, "cp of the file, in memory", 1.3, "<= 1.3x");
+  note(bench, "save " + what, {"save", [&] { require(store.cache().save(path).ok(), "save"); }, {}}, cp,
+       "cp of the file, in memory", 1.3, "<= 1.3x");
+  note(bench, "restore by copying " + what, {"restore", restore(RestoreMode::kCopy), {}}, cp,
+       "cp of the file, in memory", 1.3, "<= 1.3x");
   const auto timings = interleave({{"map", restore(RestoreMode::kMap), {}}}, bench.effort());
   Measure mapped;
   mapped.name = "restore by mapping " + what;

@@ -19,42 +19,55 @@ Workspace make_workspace(Bench& bench, const Layer& layer, int threads, Kernels 
 }  // namespace
 
 DecodeStep::DecodeStep(Bench& bench, Layer& layer, int threads)
-    : bench_(bench), layer_(layer), threads_(threads), workspace_(make_workspace(bench, layer, threads, bench.kernels())), answer_(layer.geometry(), 1),
+    : bench_(bench),
+      layer_(layer),
+      threads_(threads),
+      workspace_(make_workspace(bench, layer, threads, bench.kernels())),
+      answer_(layer.geometry(), 1),
       planned_(layer.geometry(), layer.queries()) {
-  require(plan(layer.view(), layer.index_queries(0, layer.queries()), NanPolicy::kRefuse, workspace_, planned_.rows()).ok(), "plan");
+  require(
+      plan(layer.view(), layer.index_queries(0, layer.queries()), NanPolicy::kRefuse, workspace_, planned_.rows()).ok(),
+      "plan");
   check();
 }
 
 void DecodeStep::check() {
   Workspace reference = make_workspace(bench_, layer_, 1, Kernels::reference());
   Answer expected(layer_.geometry(), 1);
-  require(plan(layer_.view(), layer_.index_queries(0, 1), NanPolicy::kRefuse, reference, expected.rows()).ok(), "plan by the reference");
-  require(attend(layer_.view(), layer_.attend_queries(0, 1), expected.rows(), reference, expected.output(), {}).ok(), "attend by the reference");
+  require(plan(layer_.view(), layer_.index_queries(0, 1), NanPolicy::kRefuse, reference, expected.rows()).ok(),
+          "plan by the reference");
+  require(attend(layer_.view(), layer_.attend_queries(0, 1), expected.rows(), reference, expected.output(), {}).ok(),
+          "attend by the reference");
   plan_next();
   require(answer_.counts == expected.counts && answer_.positions == expected.positions, "rows by the reference");
   attend_next();
-  require(std::memcmp(answer_.values.data(), expected.values.data(), expected.values.size() * 4) == 0, "outputs by the reference");
+  require(std::memcmp(answer_.values.data(), expected.values.data(), expected.values.size() * 4) == 0,
+          "outputs by the reference");
   turn_ = 0;
 }
 
 void DecodeStep::plan_next() {
-  require(plan(layer_.view(), layer_.index_queries(turn_, 1), NanPolicy::kRefuse, workspace_, answer_.rows()).ok(), "plan");
+  require(plan(layer_.view(), layer_.index_queries(turn_, 1), NanPolicy::kRefuse, workspace_, answer_.rows()).ok(),
+          "plan");
 }
 
 void DecodeStep::attend_next() {
-  require(attend(layer_.view(), layer_.attend_queries(turn_, 1), answer_.rows(), workspace_, answer_.output(), {}).ok(), "attend");
+  require(attend(layer_.view(), layer_.attend_queries(turn_, 1), answer_.rows(), workspace_, answer_.output(), {}).ok(),
+          "attend");
   consume(answer_.values.data());
 }
 
 Contestant DecodeStep::whole() {
-  return {"ours", [this] { plan_next(), attend_next(); }, [this] {
+  return {"ours", [this] { plan_next(), attend_next(); },
+          [this] {
             turn_ = (turn_ + 1) % layer_.queries();
             bench_.chill(threads_);
           }};
 }
 
 Contestant DecodeStep::plan_only() {
-  return {"ours", [this] { plan_next(); }, [this] {
+  return {"ours", [this] { plan_next(); },
+          [this] {
             turn_ = (turn_ + 1) % layer_.queries();
             bench_.chill(threads_);
           }};
@@ -104,15 +117,24 @@ namespace {
 class DenseStep {
  public:
   DenseStep(Bench& bench, Layer& layer, int threads)
-      : bench_(bench), layer_(layer), threads_(threads), workspace_(make_workspace(bench, layer, threads, bench.kernels())), answer_(layer.geometry(), 1, layer.tokens()) {
+      : bench_(bench),
+        layer_(layer),
+        threads_(threads),
+        workspace_(make_workspace(bench, layer, threads, bench.kernels())),
+        answer_(layer.geometry(), 1, layer.tokens()) {
     std::iota(answer_.positions.begin(), answer_.positions.end(), 0);
     answer_.counts[0] = static_cast<std::int32_t>(layer.tokens());
   }
   Contestant contestant() {
-    return {"dense over all keys, same kernels", [this] {
-              require(attend(layer_.view(), layer_.attend_queries(0, 1), answer_.rows(), workspace_, answer_.output(), {}).ok(), "attend densely");
-              consume(answer_.values.data());
-            }, [this] { bench_.chill(threads_); }};
+    return {
+        "dense over all keys, same kernels",
+        [this] {
+          require(
+              attend(layer_.view(), layer_.attend_queries(0, 1), answer_.rows(), workspace_, answer_.output(), {}).ok(),
+              "attend densely");
+          consume(answer_.values.data());
+        },
+        [this] { bench_.chill(threads_); }};
   }
 
  private:
@@ -153,10 +175,12 @@ void bench_decode(Bench& bench) {
       DecodeStep step(bench, layer, threads);
       DenseStep dense(bench, layer, threads);
       const Limits limits = measure_limits(bench.kernels(), bench.executor(threads), {0.3, 40});
-      const double limit = at_least(limits, step.score_bytes(), step.score_fmas()) + scan_ns(bench, layer.geometry().groups(kTokens)) +
+      const double limit = at_least(limits, step.score_bytes(), step.score_fmas()) +
+                           scan_ns(bench, layer.geometry().groups(kTokens)) +
                            at_least(limits, step.attend_bytes(), step.attend_fmas());
-      const Measure& m = bench.add(fmt::format("decode step at 262,144, {}, {} thread{}", dtype_name(dtype), threads, threads > 1 ? "s" : ""),
-                                   step.whole(), {0.0, 0.0, limit}, threads, {dense.contestant()}, {1.4, 15.0, "<= 1.4x limits, >= 15x dense"});
+      const Measure& m = bench.add(
+          fmt::format("decode step at 262,144, {}, {} thread{}", dtype_name(dtype), threads, threads > 1 ? "s" : ""),
+          step.whole(), {0.0, 0.0, limit}, threads, {dense.contestant()}, {1.4, 15.0, "<= 1.4x limits, >= 15x dense"});
       if (threads == 1) one_thread_ns = m.ours.median_ns, one_thread_limit_ns = limit;
       if (threads == 1) continue;
       Measure speedup;

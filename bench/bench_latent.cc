@@ -15,14 +15,16 @@ void bench_latent(Bench& bench) {
   for (const int threads : {1, 2}) {
     DecodeStep step(bench, layer, threads);
     const auto name = [threads](std::string_view part) {
-      return fmt::format("latent at 131,072, 128 x 576, index 64 x 128, bf16, {} thread{}: {}", threads, threads > 1 ? "s" : "", part);
+      return fmt::format("latent at 131,072, 128 x 576, index 64 x 128, bf16, {} thread{}: {}", threads,
+                         threads > 1 ? "s" : "", part);
     };
-    bench.add(name("score and select, cold"), step.plan_only(), {step.score_bytes(), step.score_fmas(), 0.0}, threads, {},
-              {1.0 / 0.65, 0.0, ">= 65 % of fma peak"});
-    bench.add(name("attend, cold rows"), step.attend_only(true), {step.attend_bytes(), step.attend_fmas(), 0.0}, threads, {},
-              {1.0 / 0.60, 0.0, ">= 60 % of fma peak"});
-    bench.add(name("whole step, cold"), step.whole(), {step.score_bytes() + step.attend_bytes(), step.score_fmas() + step.attend_fmas(), 0.0}, threads,
-              {}, {0.0, 0.0, "stated"});
+    bench.add(name("score and select, cold"), step.plan_only(), {step.score_bytes(), step.score_fmas(), 0.0}, threads,
+              {}, {1.0 / 0.65, 0.0, ">= 65 % of fma peak"});
+    bench.add(name("attend, cold rows"), step.attend_only(true), {step.attend_bytes(), step.attend_fmas(), 0.0},
+              threads, {}, {1.0 / 0.60, 0.0, ">= 60 % of fma peak"});
+    bench.add(name("whole step, cold"), step.whole(),
+              {step.score_bytes() + step.attend_bytes(), step.score_fmas() + step.attend_fmas(), 0.0}, threads, {},
+              {0.0, 0.0, "stated"});
   }
 }
 

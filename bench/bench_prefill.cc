@@ -9,14 +9,16 @@
 namespace seriatim::bench {
 namespace {
 
-constexpr std::int64_t kBlock = 128;      // queries that plan and attend take at once, as an engine's prefill does
-constexpr double kCorrelation = 0.98;     // of neighbouring index queries
+constexpr std::int64_t kBlock = 128;   // queries that plan and attend take at once, as an engine's prefill does
+constexpr double kCorrelation = 0.98;  // of neighbouring index queries
 
 // The blocks of a prefill that are run: all of them, or some spread evenly over the context, each with what it sees.
 class Prefill {
  public:
   Prefill(Bench& bench, Layer& layer, int threads, std::int64_t blocks)
-      : layer_(layer), workspace_(*Workspace::create(layer.geometry(), layer.tokens(), bench.executor(threads), bench.kernels())), answer_(layer.geometry(), kBlock) {
+      : layer_(layer),
+        workspace_(*Workspace::create(layer.geometry(), layer.tokens(), bench.executor(threads), bench.kernels())),
+        answer_(layer.geometry(), kBlock) {
     const std::int64_t all = layer.queries() / kBlock;
     const std::int64_t some = std::min(blocks, all);
     for (std::int64_t b = 0; b < some; ++b) blocks_.push_back((2 * b + 1) * all / (2 * some));
@@ -32,11 +34,18 @@ class Prefill {
     const std::int64_t first = (blocks_.back() + 1) * kBlock - kChecked;
     auto reference = Workspace::create(layer_.geometry(), layer_.tokens(), serial_executor(), Kernels::reference());
     Answer expected(layer_.geometry(), kChecked);
-    require(plan(layer_.view(), layer_.index_queries(first, kChecked), NanPolicy::kRefuse, *reference, expected.rows()).ok(), "plan by the reference");
-    require(attend(layer_.view(), layer_.attend_queries(first, kChecked), expected.rows(), *reference, expected.output(), {}).ok(), "attend by the reference");
+    require(plan(layer_.view(), layer_.index_queries(first, kChecked), NanPolicy::kRefuse, *reference, expected.rows())
+                .ok(),
+            "plan by the reference");
+    require(attend(layer_.view(), layer_.attend_queries(first, kChecked), expected.rows(), *reference,
+                   expected.output(), {})
+                .ok(),
+            "attend by the reference");
     run_block(blocks_.back());
     const std::size_t values = expected.values.size();
-    require(std::memcmp(answer_.values.data() + answer_.values.size() - values, expected.values.data(), values * 4) == 0, "prefill by the reference");
+    require(
+        std::memcmp(answer_.values.data() + answer_.values.size() - values, expected.values.data(), values * 4) == 0,
+        "prefill by the reference");
   }
 
   // What the run must compute: scores of every complete group where rows are sparse, and the rows.
@@ -46,7 +55,8 @@ class Prefill {
     for (const std::int64_t block : blocks_) {
       for (std::int64_t q = block * kBlock; q < (block + 1) * kBlock; ++q) {
         const std::int64_t visible = q + 1;
-        if (visible > g.row_capacity()) total += static_cast<double>(g.groups(visible) * g.index_dim() * g.index_heads());
+        if (visible > g.row_capacity())
+          total += static_cast<double>(g.groups(visible) * g.index_dim() * g.index_heads());
         total += static_cast<double>(g.row_width(visible) * g.query_heads() * (g.head_dim() + g.value_dim()));
       }
     }
@@ -56,8 +66,14 @@ class Prefill {
 
  private:
   void run_block(std::int64_t block) {
-    require(plan(layer_.view(), layer_.index_queries(block * kBlock, kBlock), NanPolicy::kRefuse, workspace_, answer_.rows()).ok(), "plan");
-    require(attend(layer_.view(), layer_.attend_queries(block * kBlock, kBlock), answer_.rows(), workspace_, answer_.output(), {}).ok(), "attend");
+    require(plan(layer_.view(), layer_.index_queries(block * kBlock, kBlock), NanPolicy::kRefuse, workspace_,
+                 answer_.rows())
+                .ok(),
+            "plan");
+    require(attend(layer_.view(), layer_.attend_queries(block * kBlock, kBlock), answer_.rows(), workspace_,
+                   answer_.output(), {})
+                .ok(),
+            "attend");
     consume(answer_.values.data());
   }
 
@@ -81,9 +97,10 @@ void bench_prefill(Bench& bench) {
         Prefill prefill(bench, layer, threads, blocks);
         prefill.check();
         const double goal = dtype == DType::kBf16 ? 0.55 : 0.45;
-        const Measure& m = bench.add(fmt::format("prefill {}, {}, {} thread{}, {} queries of it", tokens, dtype_name(dtype), threads, threads > 1 ? "s" : "", prefill.queries()),
-                                     {"ours", [&prefill] { prefill.run(); }, {}}, {0.0, prefill.fmas(), 0.0}, threads, {},
-                                     {1.0 / goal, 0.0, fmt::format(">= {:.0f} % of fma peak", 100.0 * goal)});
+        const Measure& m = bench.add(fmt::format("prefill {}, {}, {} thread{}, {} queries of it", tokens,
+                                                 dtype_name(dtype), threads, threads > 1 ? "s" : "", prefill.queries()),
+                                     {"ours", [&prefill] { prefill.run(); }, {}}, {0.0, prefill.fmas(), 0.0}, threads,
+                                     {}, {1.0 / goal, 0.0, fmt::format(">= {:.0f} % of fma peak", 100.0 * goal)});
         if (threads == 1) one_thread_ns = m.ours.median_ns, one_thread_limit_ns = m.limit_ns;
         if (threads == 1) continue;
         Measure speedup;

@@ -64,16 +64,21 @@ class Scoring {
     keys_f32_ = normal_scores(random, kGroups * dim);
     query_f32_ = normal_scores(random, queries_ * geometry_.index_heads() * dim);
     product_.resize(static_cast<std::size_t>(queries_ * geometry_.index_heads() * kGroups));
-    Contestant c{"OpenBLAS sgemm, the products alone, f32", [this, dim] {
-                   sgemm(true, queries_ * geometry_.index_heads(), kGroups, dim, query_f32_.data(), keys_f32_.data(), product_.data());
+    Contestant c{"OpenBLAS sgemm, the products alone, f32",
+                 [this, dim] {
+                   sgemm(true, queries_ * geometry_.index_heads(), kGroups, dim, query_f32_.data(), keys_f32_.data(),
+                         product_.data());
                    consume(product_.data());
-                 }, {}};
+                 },
+                 {}};
     if (chilled_by != nullptr) c.prepare = [chilled_by] { chilled_by->chill(1); };
     return c;
   }
 
   double bytes() const { return static_cast<double>(panels_.size()); }
-  double fmas() const { return static_cast<double>(queries_ * geometry_.index_heads() * geometry_.index_dim() * kGroups); }
+  double fmas() const {
+    return static_cast<double>(queries_ * geometry_.index_heads() * geometry_.index_dim() * kGroups);
+  }
 
  private:
   std::byte* aligned_edge() {
@@ -98,7 +103,8 @@ class Scoring {
         const std::byte* row = query_.data() + q * heads * dim * dtype_bytes(pooled_.dtype);
         const ConstTensor query = dense_view(static_cast<const void*>(row), pooled_.dtype, {heads, dim});
         score_by_reference(query, some, expected);
-        require(std::memcmp(expected, scores_.data() + q * kGroups + first, sizeof expected) == 0, "scores by the reference");
+        require(std::memcmp(expected, scores_.data() + q * kGroups + first, sizeof expected) == 0,
+                "scores by the reference");
       }
     }
   }
@@ -143,15 +149,16 @@ void bench_score(Bench& bench) {
       Scoring decode(bench.kernels(), geometry, 1);
       std::vector<Contestant> peers;
       if (has_sgemm()) peers.push_back(decode.gemm(&bench));
-      bench.add(fmt::format("score 65,536 x 4 x 128, {}, cold", name), decode.ours(&bench), {decode.bytes(), decode.fmas(), 0.0}, 1, peers,
-                {1.25, 0.0, "<= 1.25x limit"});
-      bench.add(fmt::format("score 65,536 x 4 x 128, {}, warm", name), decode.ours(nullptr), {0.0, decode.fmas(), 0.0}, 1, {}, {0.0, 0.0, "stated"});
+      bench.add(fmt::format("score 65,536 x 4 x 128, {}, cold", name), decode.ours(&bench),
+                {decode.bytes(), decode.fmas(), 0.0}, 1, peers, {1.25, 0.0, "<= 1.25x limit"});
+      bench.add(fmt::format("score 65,536 x 4 x 128, {}, warm", name), decode.ours(nullptr), {0.0, decode.fmas(), 0.0},
+                1, {}, {0.0, 0.0, "stated"});
     }
     Scoring prefill(bench.kernels(), geometry, 64);
     std::vector<Contestant> peers;
     if (has_sgemm() && !bench.quick()) peers.push_back(prefill.gemm(nullptr));
-    bench.add(fmt::format("score, block of 64 queries, {}", name), prefill.ours(nullptr), {0.0, prefill.fmas(), 0.0}, 1, peers,
-              {1.0 / 0.70, 0.0, ">= 70 % of fma peak"});
+    bench.add(fmt::format("score, block of 64 queries, {}", name), prefill.ours(nullptr), {0.0, prefill.fmas(), 0.0}, 1,
+              peers, {1.0 / 0.70, 0.0, ">= 70 % of fma peak"});
   }
 }
 

@@ -15,12 +15,15 @@ namespace {
 class Selection {
  public:
   Selection(Kernels kernels, std::vector<float> scores, std::int64_t keep)
-      : kernels_(kernels), scores_(std::move(scores)), keep_(keep),
+      : kernels_(kernels),
+        scores_(std::move(scores)),
+        keep_(keep),
         scratch_(static_cast<std::size_t>(select_scratch_entries(count()))),
         chosen_(static_cast<std::size_t>(std::min(keep, count()))) {
     require(run() == static_cast<std::int64_t>(chosen_.size()), "select");
     auto expected = chosen_;
-    require(select_with(Kernels::reference(), scores_, keep_, NanPolicy::kRefuse, scratch_, expected).ok(), "select by the reference");
+    require(select_with(Kernels::reference(), scores_, keep_, NanPolicy::kRefuse, scratch_, expected).ok(),
+            "select by the reference");
     require(expected == chosen_, "selection by the reference");
   }
 
@@ -37,19 +40,23 @@ class Selection {
     return {"ours", [this] { run(); }, {}};
   }
   Contestant scan() const {
-    return {"max scan", [this] {
+    return {"max scan",
+            [this] {
               const float best = max_scan(kernels_, scores_.data(), count());
               consume(&best);
-            }, {}};
+            },
+            {}};
   }
   Contestant peer(const SelectPeer& peer) {
     std::vector<std::int32_t> expected;
     peer.select(scores_, keep_, peer_scratch_, expected);
     require(expected == chosen_, peer.name);
-    return {peer.name, [this, &peer] {
+    return {peer.name,
+            [this, &peer] {
               peer.select(scores_, keep_, peer_scratch_, peer_chosen_);
               consume(peer_chosen_.data());
-            }, {}};
+            },
+            {}};
   }
 
  private:

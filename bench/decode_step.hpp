@@ -31,8 +31,8 @@ class DecodeStep {
   Layer& layer_;
   const int threads_;
   Workspace workspace_;
-  Answer answer_;                 // of the query at turn
-  Answer planned_;                // every query's row
+  Answer answer_;   // of the query at turn
+  Answer planned_;  // every query's row
   std::int64_t turn_ = 0;
 };
 

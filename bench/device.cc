@@ -1,6 +1,7 @@
-// seriatim-device-bench --device NAME: what each kernel takes on a device and which part of its memory's bandwidth that is, as
-// one JSON. QSA's real geometry in bf16; a decode step and a prefill step at the end of one long sequence, on the device and,
-// for the ratio, by the host's fastest kernels on one thread. Before anything is timed, the two answers are compared bit for bit.
+// seriatim-device-bench --device NAME: what each kernel takes on a device and which part of its memory's bandwidth that
+// is, as one JSON. QSA's real geometry in bf16; a decode step and a prefill step at the end of one long sequence, on
+// the device and, for the ratio, by the host's fastest kernels on one thread. Before anything is timed, the two answers
+// are compared bit for bit.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -46,14 +47,17 @@ void fill(std::vector<std::uint16_t>& values, std::uint64_t& state) {
   }
 }
 
-ConstTensor as_bf16(const std::vector<std::uint16_t>& values, std::initializer_list<std::int64_t> shape) { return dense_view(values.data(), DType::kBf16, shape); }
+ConstTensor as_bf16(const std::vector<std::uint16_t>& values, std::initializer_list<std::int64_t> shape) {
+  return dense_view(values.data(), DType::kBf16, shape);
+}
 
 // The fastest of what fits into the time: a device that others use too is slower at times, never faster.
 double seconds_of(double limit, const std::function<void()>& work) {
   using Clock = std::chrono::steady_clock;
   const auto began = Clock::now();
   double best = 1e30;
-  for (int runs = 0; runs < 3 || (runs < 1000 && std::chrono::duration<double>(Clock::now() - began).count() < limit); ++runs) {
+  for (int runs = 0; runs < 3 || (runs < 1000 && std::chrono::duration<double>(Clock::now() - began).count() < limit);
+       ++runs) {
     const auto from = Clock::now();
     work();
     best = std::min(best, std::chrono::duration<double>(Clock::now() - from).count());
@@ -153,10 +157,12 @@ class DeviceBench {
       must(driver.finish());
     });
     if (once * many > settings_.seconds) return once;
-    return seconds_of(settings_.seconds, [&] {
-             for (int i = 0; i < many; ++i) must(launch());
-             must(driver.finish());
-           }) / many;
+    return seconds_of(settings_.seconds,
+                      [&] {
+                        for (int i = 0; i < many; ++i) must(launch());
+                        must(driver.finish());
+                      }) /
+           many;
   }
 
   Json kernel(double seconds, double bytes) const {
@@ -207,7 +213,8 @@ class DeviceBench {
     work.planned = work.attended = queries;  // as if open; what they are about is on the device
     const auto each = static_cast<double>(geometry_.kv_heads() * (geometry_.head_dim() + geometry_.value_dim()) * 2);
     Json all;
-    all["score"] = kernel(timed(20, [&] { return work.launch_score(layer, memory, false, false); }), groups * static_cast<double>(geometry_.index_dim() * 2) + groups * 4);
+    all["score"] = kernel(timed(20, [&] { return work.launch_score(layer, memory, false, false); }),
+                          groups * static_cast<double>(geometry_.index_dim() * 2) + groups * 4);
     all["select"] = kernel(timed(20, [&] { return work.launch_select(false); }), groups * 4);
     all["expand"] = kernel(timed(20, [&] { return work.launch_row(layer.args); }), entries * 4);
     all["gather_attend"] = kernel(timed(20, [&] { return work.launch_attend(layer, memory, false); }), entries * each);
@@ -221,9 +228,12 @@ class DeviceBench {
     answer.counts.resize(static_cast<std::size_t>(queries));
     answer.output.resize(static_cast<std::size_t>(queries * geometry_.query_heads() * geometry_.value_dim()));
     const Rows rows{answer.rows.data(), geometry_.row_capacity(), answer.counts.data()};
-    const IndexQueries index{as_bf16(index_queries_, {queries, geometry_.index_heads(), geometry_.index_dim()}), {}, positions_};
-    const AttendQueries attending{as_bf16(queries_, {queries, geometry_.query_heads(), geometry_.head_dim()}), positions_, {}};
-    const Tensor output = dense_view(static_cast<void*>(answer.output.data()), DType::kF32, {queries, geometry_.query_heads(), geometry_.value_dim()});
+    const IndexQueries index{
+        as_bf16(index_queries_, {queries, geometry_.index_heads(), geometry_.index_dim()}), {}, positions_};
+    const AttendQueries attending{
+        as_bf16(queries_, {queries, geometry_.query_heads(), geometry_.head_dim()}), positions_, {}};
+    const Tensor output = dense_view(static_cast<void*>(answer.output.data()), DType::kF32,
+                                     {queries, geometry_.query_heads(), geometry_.value_dim()});
     if (host != nullptr) {
       must(plan(snapshot_->layer(0), index, NanPolicy::kRefuse, *host, rows));
       must(attend(snapshot_->layer(0), attending, rows, *host, output, {}));
@@ -257,8 +267,12 @@ int main(int argc, char** argv) {
   seriatim::Settings settings;
   CLI::App app("Times each kernel on a device and prints one JSON");
   app.add_option("--device", settings.device, "A name of `seriatim devices`, or opencl, or cuda")->required();
-  app.add_option("--tokens", settings.tokens, "Visible tokens")->check(CLI::Range(std::int64_t{4096}, std::int64_t{1} << 24))->capture_default_str();
-  app.add_option("--prefill", settings.prefill, "Queries of the prefill step")->check(CLI::Range(1, 4096))->capture_default_str();
+  app.add_option("--tokens", settings.tokens, "Visible tokens")
+      ->check(CLI::Range(std::int64_t{4096}, std::int64_t{1} << 24))
+      ->capture_default_str();
+  app.add_option("--prefill", settings.prefill, "Queries of the prefill step")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
   app.add_option("--seconds", settings.seconds, "Time for each measurement")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   seriatim::DeviceBench bench(settings);

@@ -58,7 +58,9 @@ std::vector<Distribution> score_distributions(Random& random, std::int64_t count
           {"sorted up", std::move(up)},
           {"sorted down", down},
           {"all equal", std::vector<float>(static_cast<std::size_t>(count), 1.5f)},
-          {"top 22 bits shared", changed([&](float) { return std::bit_cast<float>(0x3f800000u | static_cast<std::uint32_t>(random.bits() & 0x3ffu)); })},
+          {"top 22 bits shared", changed([&](float) {
+             return std::bit_cast<float>(0x3f800000u | static_cast<std::uint32_t>(random.bits() & 0x3ffu));
+           })},
           {"half -inf", changed([&](float s) { return random.uniform() < 0.0f ? -inf : s; })},
           {"sampled places high", poisoned([](float s) { return s + 100.0f; })},
           {"sampled places low", poisoned([](float s) { return s - 100.0f; })},
@@ -68,7 +70,8 @@ std::vector<Distribution> score_distributions(Random& random, std::int64_t count
 std::vector<std::byte> uniform_elements(Random& random, std::int64_t count, DType dtype) {
   const std::int64_t element_bytes = dtype_bytes(dtype);
   std::vector<std::byte> bytes(static_cast<std::size_t>(count * element_bytes));
-  for (std::int64_t i = 0; i < count; ++i) store_element(bytes.data() + i * element_bytes, dtype, 1.7320508f * random.uniform());
+  for (std::int64_t i = 0; i < count; ++i)
+    store_element(bytes.data() + i * element_bytes, dtype, 1.7320508f * random.uniform());
   return bytes;
 }
 
@@ -102,7 +105,8 @@ namespace {
 constexpr std::int64_t kChunk = 8192;
 
 // Index queries that drift from one to the next, as those of neighbouring tokens do.
-std::vector<std::byte> drifting(Random& random, std::int64_t queries, std::int64_t width, double correlation, DType dtype) {
+std::vector<std::byte> drifting(Random& random, std::int64_t queries, std::int64_t width, double correlation,
+                                DType dtype) {
   const std::int64_t element_bytes = dtype_bytes(dtype);
   const auto keep = static_cast<float>(correlation);
   const auto fresh = static_cast<float>(std::sqrt(1.0 - correlation * correlation));
@@ -120,7 +124,8 @@ std::vector<std::byte> drifting(Random& random, std::int64_t queries, std::int64
 
 }  // namespace
 
-Layer::Layer(const Geometry& geometry, std::int64_t tokens, std::int64_t queries, double correlation, std::uint64_t seed)
+Layer::Layer(const Geometry& geometry, std::int64_t tokens, std::int64_t queries, double correlation,
+             std::uint64_t seed)
     : geometry_(geometry), queries_(queries) {
   Random random(seed);
   CacheOptions options;
@@ -134,14 +139,17 @@ Layer::Layer(const Geometry& geometry, std::int64_t tokens, std::int64_t queries
   for (std::int64_t first = 0; first < tokens; first += kChunk) {
     const std::int64_t count = std::min(kChunk, tokens - first);
     const auto keys = uniform_elements(random, count * g.kv_heads() * g.head_dim(), g.kv_dtype());
-    const auto values = uniform_elements(random, g.values_alias_keys() ? 0 : count * g.kv_heads() * g.value_dim(), g.kv_dtype());
+    const auto values =
+        uniform_elements(random, g.values_alias_keys() ? 0 : count * g.kv_heads() * g.value_dim(), g.kv_dtype());
     const auto index_keys = uniform_elements(random, count * g.index_dim(), g.index_dtype());
     auto step = cache_->begin();
     require(step.ok(), "begin a step");
-    const TokenBatch batch{.first_position = first,
-                           .keys = dense_view(keys.data(), g.kv_dtype(), {count, g.kv_heads(), g.head_dim()}),
-                           .values = g.values_alias_keys() ? ConstTensor{} : dense_view(values.data(), g.kv_dtype(), {count, g.kv_heads(), g.value_dim()}),
-                           .index_keys = dense_view(index_keys.data(), g.index_dtype(), {count, g.index_dim()})};
+    const TokenBatch batch{
+        .first_position = first,
+        .keys = dense_view(keys.data(), g.kv_dtype(), {count, g.kv_heads(), g.head_dim()}),
+        .values = g.values_alias_keys() ? ConstTensor{}
+                                        : dense_view(values.data(), g.kv_dtype(), {count, g.kv_heads(), g.value_dim()}),
+        .index_keys = dense_view(index_keys.data(), g.index_dtype(), {count, g.index_dim()})};
     require(step->append(*sequence, 0, batch).ok() && step->commit().ok(), "append tokens");
   }
   snapshot_.push_back(*cache_->snapshot(*sequence));
@@ -158,26 +166,35 @@ IndexQueries Layer::index_queries(std::int64_t first, std::int64_t count) const 
   const Geometry& g = geometry_;
   const std::int64_t row_bytes = g.index_heads() * g.index_dim() * dtype_bytes(g.index_dtype());
   ConstTensor weights;
-  if (!head_weights_.empty()) weights = dense_view(static_cast<const void*>(head_weights_.data() + first * g.index_heads()), DType::kF32, {count, g.index_heads()});
-  return {dense_view(index_queries_.data() + first * row_bytes, g.index_dtype(), {count, g.index_heads(), g.index_dim()}), weights,
-          std::span(positions_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count))};
+  if (!head_weights_.empty())
+    weights = dense_view(static_cast<const void*>(head_weights_.data() + first * g.index_heads()), DType::kF32,
+                         {count, g.index_heads()});
+  return {
+      dense_view(index_queries_.data() + first * row_bytes, g.index_dtype(), {count, g.index_heads(), g.index_dim()}),
+      weights, std::span(positions_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count))};
 }
 
 AttendQueries Layer::attend_queries(std::int64_t first, std::int64_t count) const {
   const Geometry& g = geometry_;
   const std::int64_t row_bytes = g.query_heads() * g.head_dim() * dtype_bytes(g.kv_dtype());
   return {dense_view(attend_queries_.data() + first * row_bytes, g.kv_dtype(), {count, g.query_heads(), g.head_dim()}),
-          std::span(positions_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), {}};
+          std::span(positions_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
+          {}};
 }
 
 Answer::Answer(const Geometry& geometry, std::int64_t count, std::int64_t row_capacity)
-    : queries(count), heads(geometry.query_heads()), value_dim(geometry.value_dim()),
+    : queries(count),
+      heads(geometry.query_heads()),
+      value_dim(geometry.value_dim()),
       capacity(row_capacity > 0 ? row_capacity : geometry.row_capacity()),
-      positions(static_cast<std::size_t>(count * capacity)), counts(static_cast<std::size_t>(count)),
+      positions(static_cast<std::size_t>(count * capacity)),
+      counts(static_cast<std::size_t>(count)),
       values(static_cast<std::size_t>(count * heads * value_dim)) {}
 
 Rows Answer::rows() { return {positions.data(), capacity, counts.data()}; }
 
-Tensor Answer::output() { return dense_view(static_cast<void*>(values.data()), DType::kF32, {queries, heads, value_dim}); }
+Tensor Answer::output() {
+  return dense_view(static_cast<void*>(values.data()), DType::kF32, {queries, heads, value_dim});
+}
 
 }  // namespace seriatim::bench

@@ -38,8 +38,8 @@ std::vector<std::byte> uniform_elements(Random& random, std::int64_t count, DTyp
 // QSA's real geometry: 24 x 2 heads of 256, index 4 x 128.
 Geometry real_geometry(DType dtype, std::int64_t budget_tokens = 2048);
 
-// A latent layer: 128 query heads over one kv head of 576 dims whose first 512 are the value, index of 64 x 128 with signed
-// head weights, groups of one token.
+// A latent layer: 128 query heads over one kv head of 576 dims whose first 512 are the value, index of 64 x 128 with
+// signed head weights, groups of one token.
 Geometry latent_geometry(DType dtype);
 
 // One layer filled with random tokens, and queries at its end.

@@ -26,8 +26,10 @@ float fma_stretch(std::int64_t steps, float x) {
   const auto b = hn::Set(d, 0.5f);
   // Every chain begins elsewhere: a compiler merges chains that are equal.
   const auto start = [&](int chain) { return hn::Set(d, x + static_cast<float>(chain)); };
-  auto c0 = start(0), c1 = start(1), c2 = start(2), c3 = start(3), c4 = start(4), c5 = start(5), c6 = start(6), c7 = start(7);
-  auto c8 = start(8), c9 = start(9), c10 = start(10), c11 = start(11), c12 = start(12), c13 = start(13), c14 = start(14), c15 = start(15);
+  auto c0 = start(0), c1 = start(1), c2 = start(2), c3 = start(3), c4 = start(4), c5 = start(5), c6 = start(6),
+       c7 = start(7);
+  auto c8 = start(8), c9 = start(9), c10 = start(10), c11 = start(11), c12 = start(12), c13 = start(13),
+       c14 = start(14), c15 = start(15);
   for (std::int64_t i = 0; i < steps; ++i) {
     c0 = hn::MulAdd(c0, a, b), c1 = hn::MulAdd(c1, a, b), c2 = hn::MulAdd(c2, a, b), c3 = hn::MulAdd(c3, a, b);
     c4 = hn::MulAdd(c4, a, b), c5 = hn::MulAdd(c5, a, b), c6 = hn::MulAdd(c6, a, b), c7 = hn::MulAdd(c7, a, b);
@@ -54,7 +56,9 @@ std::uint64_t read_bytes(const std::byte* bytes, std::int64_t count) {
       for (std::int64_t stream = 0; stream < 4; ++stream) hwy::Prefetch(bytes + stream * quarter + i + j + kAhead);
     }
     for (std::int64_t j = 0; j < kStep; j += vector_bytes) {
-      const auto at = [&](std::int64_t stream) { return hn::LoadU(d, reinterpret_cast<const std::uint64_t*>(bytes + stream * quarter + i + j)); };
+      const auto at = [&](std::int64_t stream) {
+        return hn::LoadU(d, reinterpret_cast<const std::uint64_t*>(bytes + stream * quarter + i + j));
+      };
       a = hn::Or(a, at(0)), b = hn::Or(b, at(1)), e = hn::Or(e, at(2)), f = hn::Or(f, at(3));
     }
   }
@@ -70,7 +74,9 @@ std::uint64_t read_runs(const std::byte* const* runs, std::int64_t count) {
   for (std::int64_t i = 0; i + 4 <= count; i += 4) {
     for (std::int64_t j = i + kAhead; j < std::min(i + kAhead + 4, count); ++j) hwy::Prefetch(runs[j]);
     for (std::int64_t j = 0; j < kRunBytes; j += vector_bytes) {
-      const auto at = [&](std::int64_t stream) { return hn::LoadU(d, reinterpret_cast<const std::uint64_t*>(runs[i + stream] + j)); };
+      const auto at = [&](std::int64_t stream) {
+        return hn::LoadU(d, reinterpret_cast<const std::uint64_t*>(runs[i + stream] + j));
+      };
       a = hn::Or(a, at(0)), b = hn::Or(b, at(1)), e = hn::Or(e, at(2)), f = hn::Or(f, at(3));
     }
   }
@@ -106,8 +112,8 @@ HWY_EXPORT(read_bytes);
 HWY_EXPORT(read_runs);
 HWY_EXPORT(largest);
 
-// What a worker does in one run. Waking one takes tens of microseconds, on a shared machine at times hundreds; until then the
-// others do its part, and so there is ten times as much to do where there are others.
+// What a worker does in one run. Waking one takes tens of microseconds, on a shared machine at times hundreds; until
+// then the others do its part, and so there is ten times as much to do where there are others.
 constexpr std::int64_t kSteps = 100000;
 constexpr std::int64_t kWorkerBytes = std::int64_t{32} << 20;
 
@@ -151,11 +157,15 @@ Contestant FmaPeak::contestant() const {
 }
 
 double FmaPeak::fmas() const {
-  return static_cast<double>(kSteps * longer(executor_) * SERIATIM_DISPATCH(fma_lanes, target_of(kernels_))() * executor_.concurrency());
+  return static_cast<double>(kSteps * longer(executor_) * SERIATIM_DISPATCH(fma_lanes, target_of(kernels_))() *
+                             executor_.concurrency());
 }
 
 ReadPass::ReadPass(Kernels kernels, Executor& executor, std::int64_t bytes)
-    : kernels_(kernels), executor_(executor), passes_(std::max<std::int64_t>(1, kWorkerBytes * longer(executor) * executor.concurrency() / bytes)), memory_(static_cast<std::size_t>(bytes), std::byte{1}) {}
+    : kernels_(kernels),
+      executor_(executor),
+      passes_(std::max<std::int64_t>(1, kWorkerBytes * longer(executor) * executor.concurrency() / bytes)),
+      memory_(static_cast<std::size_t>(bytes), std::byte{1}) {}
 
 double ReadPass::bytes() const { return static_cast<double>(passes_) * static_cast<double>(memory_.size()); }
 
@@ -164,7 +174,8 @@ Contestant ReadPass::contestant() const {
     const std::int64_t share = static_cast<std::int64_t>(memory_.size()) / executor_.concurrency();
     on_every_worker(executor_, [this, share](std::int64_t unit) {
       for (std::int64_t pass = 0; pass < passes_; ++pass) {
-        const std::uint64_t result = SERIATIM_DISPATCH(read_bytes, target_of(kernels_))(memory_.data() + unit * share, share);
+        const std::uint64_t result =
+            SERIATIM_DISPATCH(read_bytes, target_of(kernels_))(memory_.data() + unit * share, share);
         consume(&result);
       }
     });
@@ -206,7 +217,8 @@ Contestant ScatteredPass::contestant() const {
   auto run = [this] {
     const std::int64_t share = static_cast<std::int64_t>(runs_.size()) / executor_.concurrency();
     on_every_worker(executor_, [this, share](std::int64_t unit) {
-      const std::uint64_t result = SERIATIM_DISPATCH(read_runs, target_of(kernels_))(runs_.data() + unit * share, share);
+      const std::uint64_t result =
+          SERIATIM_DISPATCH(read_runs, target_of(kernels_))(runs_.data() + unit * share, share);
       consume(&result);
     });
   };

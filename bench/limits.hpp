@@ -1,5 +1,5 @@
-// The machine's own limits, measured in the process that is compared with them: fused multiply-adds per second and bytes
-// read per second. Written with the same vector library as the kernels, for the same instruction set.
+// The machine's own limits, measured in the process that is compared with them: fused multiply-adds per second and
+// bytes read per second. Written with the same vector library as the kernels, for the same instruction set.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +13,8 @@
 
 namespace seriatim::bench {
 
-// A stretch of independent chains of fused multiply-adds on every worker, long enough that one who must wake up first still
-// does its part.
+// A stretch of independent chains of fused multiply-adds on every worker, long enough that one who must wake up first
+// still does its part.
 class FmaPeak {
  public:
   FmaPeak(Kernels kernels, Executor& executor) : kernels_(kernels), executor_(executor) {}

@@ -46,7 +46,8 @@ Bench::Bench(Kernels kernels, bool quick, std::string filter)
 
 void Bench::chill(int threads) { coolants_[static_cast<std::size_t>(threads - 1)].contestant().run(); }
 
-const Measure& Bench::add(std::string name, const Contestant& ours, const Work& work, int threads, std::vector<Contestant> peers, const Goal& goal) {
+const Measure& Bench::add(std::string name, const Contestant& ours, const Work& work, int threads,
+                          std::vector<Contestant> peers, const Goal& goal) {
   // The limits run in the same rounds as what is held against them.
   const FmaPeak peak(kernels_, executor(threads));
   const ReadPass pass(kernels_, executor(threads), work.cold_bytes > 0.0 ? std::int64_t{64} << 20 : 64 << 10);
@@ -60,7 +61,9 @@ const Measure& Bench::add(std::string name, const Contestant& ours, const Work& 
   const double by_fma = work.fmas * timings[1].median_ns / peak.fmas();
   const double by_bytes = work.cold_bytes * timings[2].median_ns / pass.bytes();
   m.limit_ns = std::max(by_fma, by_bytes) + work.extra_ns;
-  m.limit = work.extra_ns > 0.0 ? "sum of the parts' limits" : by_bytes > by_fma ? "bytes / DRAM bandwidth" : "flops / fma peak";
+  m.limit = work.extra_ns > 0.0 ? "sum of the parts' limits"
+            : by_bytes > by_fma ? "bytes / DRAM bandwidth"
+                                : "flops / fma peak";
   double best_peer = 0.0;
   for (std::size_t i = 3; i < timings.size(); ++i) {
     m.peers.push_back({contestants[i].name, timings[i]});
@@ -69,7 +72,8 @@ const Measure& Bench::add(std::string name, const Contestant& ours, const Work& 
   }
   m.target = goal.words;
   if (goal.to_limit > 0.0 || goal.best_peer > 0.0) {
-    m.met = (goal.to_limit == 0.0 || m.to_limit() <= goal.to_limit) && (goal.best_peer == 0.0 || best_peer >= goal.best_peer);
+    m.met = (goal.to_limit == 0.0 || m.to_limit() <= goal.to_limit) &&
+            (goal.best_peer == 0.0 || best_peer >= goal.best_peer);
   }
   note(std::move(m));
   return measures_.back();
@@ -83,9 +87,12 @@ void Bench::note(Measure measure) {
 namespace {
 
 void print_limits(const Limits& l) {
-  fmt::print("{} thread{}: fma peak {:.1f} GFLOP/s; read {:.1f} GB/s from DRAM ({:.1f} in scattered runs of 2 KiB), {:.1f} from 4 MiB a thread, "
-             "{:.1f} from 256 KiB a thread\n", l.threads, l.threads > 1 ? "s" : "", 2.0 * l.fma_per_ns, l.dram_bytes_per_ns, l.runs_bytes_per_ns,
-             l.l3_bytes_per_ns, l.l2_bytes_per_ns);
+  fmt::print(
+      "{} thread{}: fma peak {:.1f} GFLOP/s; read {:.1f} GB/s from DRAM ({:.1f} in scattered runs of 2 KiB), {:.1f} "
+      "from 4 MiB a thread, "
+      "{:.1f} from 256 KiB a thread\n",
+      l.threads, l.threads > 1 ? "s" : "", 2.0 * l.fma_per_ns, l.dram_bytes_per_ns, l.runs_bytes_per_ns,
+      l.l3_bytes_per_ns, l.l2_bytes_per_ns);
 }
 
 int run_all(Kernels kernels, bool quick, const std::string& filter, const std::string& json) {
@@ -97,9 +104,12 @@ int run_all(Kernels kernels, bool quick, const std::string& filter, const std::s
     print_limits(machine.limits.back());
   }
   print_heading();
-  for (auto part : {bench_select, bench_score, bench_attend, bench_decode, bench_latent, bench_prefill, bench_cache}) part(bench);
-  const auto missed = std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == false; });
-  const auto met = std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == true; });
+  for (auto part : {bench_select, bench_score, bench_attend, bench_decode, bench_latent, bench_prefill, bench_cache})
+    part(bench);
+  const auto missed =
+      std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == false; });
+  const auto met =
+      std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == true; });
   fmt::print("{} targets met, {} not met\n", met, missed);
   if (json.empty()) return 0;
   std::ofstream file(json);
@@ -113,13 +123,19 @@ int run_all(Kernels kernels, bool quick, const std::string& filter, const std::s
 }  // namespace seriatim::bench
 
 int main(int argc, char** argv) {
-  CLI::App app("What Seriatim takes, against the machine's limits and named peers. Every result is checked against the reference before it is timed.", "seriatim-bench");
+  CLI::App app(
+      "What Seriatim takes, against the machine's limits and named peers. Every result is checked against the "
+      "reference before it is timed.",
+      "seriatim-bench");
   bool quick = false;
   std::string json, filter, kernels_name;
   app.add_flag("--quick", quick, "Fewer rounds and sizes; ends within two minutes");
   app.add_option("--json", json, "Write machine and measures here")->type_name("FILE");
-  app.add_option("--only", filter, "Only the part of this name: select, score, attend, decode, latent, prefill or cache")->type_name("PART");
-  app.add_option("--kernels", kernels_name, "Force an implementation (default: the fastest, or SERIATIM_KERNELS)")->type_name("NAME");
+  app.add_option("--only", filter,
+                 "Only the part of this name: select, score, attend, decode, latent, prefill or cache")
+      ->type_name("PART");
+  app.add_option("--kernels", kernels_name, "Force an implementation (default: the fastest, or SERIATIM_KERNELS)")
+      ->type_name("NAME");
   CLI11_PARSE(app, argc, argv);
   const auto kernels = kernels_name.empty() ? seriatim::Kernels::chosen() : seriatim::Kernels::named(kernels_name);
   if (!kernels.ok()) {

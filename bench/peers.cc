@@ -30,20 +30,23 @@ void emit(const std::vector<std::int32_t>& best, std::int64_t keep, std::vector<
   std::sort(chosen.begin(), chosen.end());
 }
 
-void by_nth_element(std::span<const float> scores, std::int64_t keep, std::vector<std::int32_t>& scratch, std::vector<std::int32_t>& chosen) {
+void by_nth_element(std::span<const float> scores, std::int64_t keep, std::vector<std::int32_t>& scratch,
+                    std::vector<std::int32_t>& chosen) {
   number(scores, scratch);
   std::nth_element(scratch.begin(), scratch.begin() + keep, scratch.end(), Better{scores});
   emit(scratch, keep, chosen);
 }
 
-void by_partial_sort(std::span<const float> scores, std::int64_t keep, std::vector<std::int32_t>& scratch, std::vector<std::int32_t>& chosen) {
+void by_partial_sort(std::span<const float> scores, std::int64_t keep, std::vector<std::int32_t>& scratch,
+                     std::vector<std::int32_t>& chosen) {
   number(scores, scratch);
   std::partial_sort(scratch.begin(), scratch.begin() + keep, scratch.end(), Better{scores});
   emit(scratch, keep, chosen);
 }
 
 // The worst of the best stands on top; a later group enters only if it is strictly better.
-void by_heap(std::span<const float> scores, std::int64_t keep, std::vector<std::int32_t>& scratch, std::vector<std::int32_t>& chosen) {
+void by_heap(std::span<const float> scores, std::int64_t keep, std::vector<std::int32_t>& scratch,
+             std::vector<std::int32_t>& chosen) {
   const Better better{scores};
   scratch.clear();
   for (std::int32_t g = 0; g < static_cast<std::int32_t>(scores.size()); ++g) {
@@ -59,7 +62,8 @@ void by_heap(std::span<const float> scores, std::int64_t keep, std::vector<std::
   emit(scratch, keep, chosen);
 }
 
-void by_stable_sort(std::span<const float> scores, std::int64_t keep, std::vector<std::int32_t>& scratch, std::vector<std::int32_t>& chosen) {
+void by_stable_sort(std::span<const float> scores, std::int64_t keep, std::vector<std::int32_t>& scratch,
+                    std::vector<std::int32_t>& chosen) {
   number(scores, scratch);
   std::stable_sort(scratch.begin(), scratch.end(), [scores](std::int32_t a, std::int32_t b) {
     return scores[static_cast<std::size_t>(a)] > scores[static_cast<std::size_t>(b)];

@@ -1,5 +1,5 @@
-// What a program would use instead. Each gives the exact set, ascending, with ties to the earlier group, so that the same
-// answer is compared.
+// What a program would use instead. Each gives the exact set, ascending, with ties to the earlier group, so that the
+// same answer is compared.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ namespace seriatim::bench {
 
 struct SelectPeer {
   std::string name;
-  void (*select)(std::span<const float> scores, std::int64_t keep, std::vector<std::int32_t>& scratch, std::vector<std::int32_t>& chosen);
+  void (*select)(std::span<const float> scores, std::int64_t keep, std::vector<std::int32_t>& scratch,
+                 std::vector<std::int32_t>& chosen);
 };
 const std::vector<SelectPeer>& select_peers();
 

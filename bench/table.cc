@@ -24,25 +24,32 @@ std::string verdict(const Measure& m) {
 }  // namespace
 
 void print_heading() {
-  fmt::print("{:<58} {:>10} {:>7} {:>10} {:>7}  {:<32} {}\n", "measure", "median", "spread", "limit", "ratio", "target", "");
+  fmt::print("{:<58} {:>10} {:>7} {:>10} {:>7}  {:<32} {}\n", "measure", "median", "spread", "limit", "ratio", "target",
+             "");
 }
 
 void print_measure(const Measure& m) {
-  fmt::print("{:<58} {:>10} {:>6.0f}% {:>10} {:>7}  {:<32} {}\n", m.name, time_text(m.ours.median_ns), 100.0 * m.ours.spread(),
-             m.limit_ns > 0.0 ? time_text(m.limit_ns) : "-", m.limit_ns > 0.0 ? fmt::format("{:.2f}", m.to_limit()) : "-", m.target, verdict(m));
+  fmt::print("{:<58} {:>10} {:>6.0f}% {:>10} {:>7}  {:<32} {}\n", m.name, time_text(m.ours.median_ns),
+             100.0 * m.ours.spread(), m.limit_ns > 0.0 ? time_text(m.limit_ns) : "-",
+             m.limit_ns > 0.0 ? fmt::format("{:.2f}", m.to_limit()) : "-", m.target, verdict(m));
   for (std::size_t i = 0; i < m.peers.size(); ++i) {
-    fmt::print("    {:<54} {:>10} {:>6.0f}% {:>10} {:>6.1f}x\n", m.peers[i].first, time_text(m.peers[i].second.median_ns),
-               100.0 * m.peers[i].second.spread(), "", m.times_slower(i));
+    fmt::print("    {:<54} {:>10} {:>6.0f}% {:>10} {:>6.1f}x\n", m.peers[i].first,
+               time_text(m.peers[i].second.median_ns), 100.0 * m.peers[i].second.spread(), "", m.times_slower(i));
   }
   std::fflush(stdout);
 }
 
 std::string to_json(const Machine& machine, const std::vector<Measure>& measures) {
   nlohmann::ordered_json object;
-  auto& about = object["machine"] = {{"cpu", machine.cpu}, {"kernels", machine.kernels}, {"build", machine.build}, {"date", machine.date}};
+  auto& about = object["machine"] = {
+      {"cpu", machine.cpu}, {"kernels", machine.kernels}, {"build", machine.build}, {"date", machine.date}};
   for (const Limits& l : machine.limits) {
-    about["limits"].push_back({{"threads", l.threads}, {"fma_per_ns", l.fma_per_ns}, {"dram_bytes_per_ns", l.dram_bytes_per_ns}, {"runs_bytes_per_ns", l.runs_bytes_per_ns},
-                               {"l3_bytes_per_ns", l.l3_bytes_per_ns}, {"l2_bytes_per_ns", l.l2_bytes_per_ns}});
+    about["limits"].push_back({{"threads", l.threads},
+                               {"fma_per_ns", l.fma_per_ns},
+                               {"dram_bytes_per_ns", l.dram_bytes_per_ns},
+                               {"runs_bytes_per_ns", l.runs_bytes_per_ns},
+                               {"l3_bytes_per_ns", l.l3_bytes_per_ns},
+                               {"l2_bytes_per_ns", l.l2_bytes_per_ns}});
   }
   auto& list = object["measures"] = nlohmann::ordered_json::array();
   for (const Measure& m : measures) {

@@ -17,11 +17,14 @@ class CustomAllocator final : public PageAllocator {
   }
   std::byte* allocate(std::int64_t bytes) override {
     void* memory = callbacks_.allocate(callbacks_.user, bytes);
-    if (memory == nullptr || reinterpret_cast<std::uintptr_t>(memory) % kAlignment == 0) return static_cast<std::byte*>(memory);
+    if (memory == nullptr || reinterpret_cast<std::uintptr_t>(memory) % kAlignment == 0)
+      return static_cast<std::byte*>(memory);
     callbacks_.release(callbacks_.user, memory, bytes);
     return nullptr;
   }
-  void release(std::byte* memory, std::int64_t bytes) noexcept override { callbacks_.release(callbacks_.user, memory, bytes); }
+  void release(std::byte* memory, std::int64_t bytes) noexcept override {
+    callbacks_.release(callbacks_.user, memory, bytes);
+  }
 
  private:
   const seriatim_allocator_callbacks callbacks_;
@@ -44,15 +47,16 @@ seriatim_status seriatim_allocator_create(const seriatim_allocator_callbacks* ca
     if (Status s = take_struct("callbacks", callbacks, taken); !s.ok()) return s;
     if (taken.allocate == nullptr) return invalid("allocate", "NULL");
     if (taken.release == nullptr) return invalid("release", "NULL");
-    auto handle = std::make_unique<seriatim_allocator>();  // first: once the allocator is made, its end disposes of `user`
+    auto handle =
+        std::make_unique<seriatim_allocator>();  // first: once the allocator is made, its end disposes of `user`
     handle->allocator = std::make_shared<CustomAllocator>(taken);
     *allocator = handle.release();
     return {};
   });
 }
 
-seriatim_status seriatim_allocator_create_region(void* region, std::int64_t region_bytes, seriatim_allocator** allocator,
-                                                 seriatim_error* error) {
+seriatim_status seriatim_allocator_create_region(void* region, std::int64_t region_bytes,
+                                                 seriatim_allocator** allocator, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"allocator", allocator}, {"region", region}}); !s.ok()) return s;
     std::span<std::byte> bytes;

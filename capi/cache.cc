@@ -18,10 +18,13 @@ Status take_layers(const seriatim_cache_options& from, std::vector<LayerParamete
   for (std::size_t l = 0; l < to.size(); ++l) {
     const seriatim_layer_options& layer = from.layers[l];
     std::span<const float> weight;
-    if (Status s = take_array("index_norm_weight", layer.index_norm_weight, layer.index_norm_weight_count, weight); !s.ok()) return s;
+    if (Status s = take_array("index_norm_weight", layer.index_norm_weight, layer.index_norm_weight_count, weight);
+        !s.ok())
+      return s;
     if (Status s = take_flag("indexed", layer.indexed, to[l].indexed); !s.ok()) return s;
     if (Status s = check_reserved("layers", layer.reserved); !s.ok()) return s;
-    if (layer.index_norm_weight_count > Geometry::kMaxExtent) return invalid("index_norm_weight", "more entries than there can be dims");
+    if (layer.index_norm_weight_count > Geometry::kMaxExtent)
+      return invalid("index_norm_weight", "more entries than there can be dims");
     to[l].index_norm_weight.assign(weight.begin(), weight.end());
   }
   return {};
@@ -54,8 +57,8 @@ void seriatim_cache_bytes_init(seriatim_cache_bytes* bytes) {
   bytes->struct_size = sizeof *bytes;
 }
 
-seriatim_status seriatim_cache_create(const seriatim_geometry* geometry, const seriatim_cache_options* options, seriatim_cache** cache,
-                                      seriatim_error* error) {
+seriatim_status seriatim_cache_create(const seriatim_geometry* geometry, const seriatim_cache_options* options,
+                                      seriatim_cache** cache, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}, {"cache", cache}}); !s.ok()) return s;
     seriatim_cache_options taken;
@@ -73,13 +76,14 @@ seriatim_status seriatim_cache_create(const seriatim_geometry* geometry, const s
 
 void seriatim_cache_destroy(seriatim_cache* cache) { delete cache; }
 
-seriatim_status seriatim_cache_get_bytes(const seriatim_cache* cache, seriatim_cache_bytes* bytes, seriatim_error* error) {
+seriatim_status seriatim_cache_get_bytes(const seriatim_cache* cache, seriatim_cache_bytes* bytes,
+                                         seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"cache", cache}}); !s.ok()) return s;
     if (Status s = check_output_bytes("bytes", bytes); !s.ok()) return s;
     const CacheBytes held = cache->cache->bytes();
-    give_struct(bytes, seriatim_cache_bytes{0, held.keys_values, held.raw_index_keys, held.pooled_keys, held.coordinates, held.free_pages,
-                                            held.mapped, held.tables});
+    give_struct(bytes, seriatim_cache_bytes{0, held.keys_values, held.raw_index_keys, held.pooled_keys,
+                                            held.coordinates, held.free_pages, held.mapped, held.tables});
     return {};
   });
 }
@@ -92,7 +96,8 @@ seriatim_status seriatim_cache_trim(seriatim_cache* cache, seriatim_error* error
   });
 }
 
-seriatim_status seriatim_cache_add(seriatim_cache* cache, std::int64_t anchor, std::int64_t* sequence, seriatim_error* error) {
+seriatim_status seriatim_cache_add(seriatim_cache* cache, std::int64_t anchor, std::int64_t* sequence,
+                                   seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"cache", cache}, {"sequence", sequence}}); !s.ok()) return s;
     return give(cache->cache->add(anchor), sequence);
@@ -106,36 +111,40 @@ seriatim_status seriatim_cache_remove(seriatim_cache* cache, std::int64_t sequen
   });
 }
 
-seriatim_status seriatim_cache_reset(seriatim_cache* cache, std::int64_t sequence, std::int64_t anchor, seriatim_error* error) {
+seriatim_status seriatim_cache_reset(seriatim_cache* cache, std::int64_t sequence, std::int64_t anchor,
+                                     seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"cache", cache}}); !s.ok()) return s;
     return cache->cache->reset(sequence, anchor);
   });
 }
 
-seriatim_status seriatim_cache_truncate(seriatim_cache* cache, std::int64_t sequence, std::int64_t tokens, seriatim_error* error) {
+seriatim_status seriatim_cache_truncate(seriatim_cache* cache, std::int64_t sequence, std::int64_t tokens,
+                                        seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"cache", cache}}); !s.ok()) return s;
     return cache->cache->truncate(sequence, tokens);
   });
 }
 
-seriatim_status seriatim_cache_evict_prefix(seriatim_cache* cache, std::int64_t sequence, std::int64_t tokens, seriatim_error* error) {
+seriatim_status seriatim_cache_evict_prefix(seriatim_cache* cache, std::int64_t sequence, std::int64_t tokens,
+                                            seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"cache", cache}}); !s.ok()) return s;
     return cache->cache->evict_prefix(sequence, tokens);
   });
 }
 
-seriatim_status seriatim_cache_fork(seriatim_cache* cache, std::int64_t sequence, std::int64_t* forked, seriatim_error* error) {
+seriatim_status seriatim_cache_fork(seriatim_cache* cache, std::int64_t sequence, std::int64_t* forked,
+                                    seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"cache", cache}, {"forked", forked}}); !s.ok()) return s;
     return give(cache->cache->fork(sequence), forked);
   });
 }
 
-seriatim_status seriatim_cache_copy(seriatim_cache* cache, std::int64_t source, std::int64_t first_position, std::int64_t tokens,
-                                    std::int64_t destination, seriatim_error* error) {
+seriatim_status seriatim_cache_copy(seriatim_cache* cache, std::int64_t source, std::int64_t first_position,
+                                    std::int64_t tokens, std::int64_t destination, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"cache", cache}}); !s.ok()) return s;
     return cache->cache->copy(source, first_position, tokens, destination);

@@ -22,7 +22,8 @@ Status take_back(Cache& cache, const std::vector<RestoredSequence>& restored, st
   for (const RestoredSequence& one : restored) {
     if (Status s = cache.remove(one.id); !s.ok()) return s;
   }
-  return Status::error(Code::kCapacity, "pairs", fmt::format("pairs: {} entries for the file's {} sequences", entries, restored.size()));
+  return Status::error(Code::kCapacity, "pairs",
+                       fmt::format("pairs: {} entries for the file's {} sequences", entries, restored.size()));
 }
 
 seriatim_cache_file_info describe(const CacheFileInfo& file) {
@@ -41,8 +42,8 @@ seriatim_cache_file_info describe(const CacheFileInfo& file) {
 
 }  // namespace
 
-seriatim_status seriatim_cache_save(const seriatim_cache* cache, const char* path, const std::int64_t* sequences, std::int64_t count,
-                                    seriatim_error* error) {
+seriatim_status seriatim_cache_save(const seriatim_cache* cache, const char* path, const std::int64_t* sequences,
+                                    std::int64_t count, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"cache", cache}, {"path", path}}); !s.ok()) return s;
     if (sequences == nullptr && count == -1) return cache->cache->save(path);
@@ -52,8 +53,9 @@ seriatim_status seriatim_cache_save(const seriatim_cache* cache, const char* pat
   });
 }
 
-seriatim_status seriatim_cache_restore(seriatim_cache* cache, const char* path, std::int32_t mode, seriatim_restored* pairs,
-                                       std::int64_t pairs_entries, std::int64_t* count, seriatim_error* error) {
+seriatim_status seriatim_cache_restore(seriatim_cache* cache, const char* path, std::int32_t mode,
+                                       seriatim_restored* pairs, std::int64_t pairs_entries, std::int64_t* count,
+                                       seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"cache", cache}, {"path", path}, {"count", count}}); !s.ok()) return s;
     std::span<seriatim_restored> out;
@@ -75,8 +77,9 @@ void seriatim_cache_file_info_init(seriatim_cache_file_info* info) {
   info->struct_size = sizeof *info;
 }
 
-seriatim_status seriatim_cache_file_read(const char* path, seriatim_cache_file_info* info, seriatim_saved_sequence* sequences,
-                                         std::int64_t entries, seriatim_geometry** geometry, seriatim_error* error) {
+seriatim_status seriatim_cache_file_read(const char* path, seriatim_cache_file_info* info,
+                                         seriatim_saved_sequence* sequences, std::int64_t entries,
+                                         seriatim_geometry** geometry, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"path", path}}); !s.ok()) return s;
     if (Status s = check_output_bytes("info", info); !s.ok()) return s;

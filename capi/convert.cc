@@ -31,8 +31,10 @@ std::size_t struct_bytes(const void* given) {
 template <typename Byte>
 Status take_view(const char* name, const seriatim_tensor* given, BasicTensor<Byte>& taken) {
   if (given == nullptr) return invalid(name, "NULL");
-  if (given->dtype < SERIATIM_F32 || given->dtype > SERIATIM_I64) return invalid(name, fmt::format("{} is no dtype", given->dtype).c_str());
-  if (given->rank < 0 || given->rank > kMaxRank) return invalid(name, fmt::format("a rank of {} is not in 0..{}", given->rank, kMaxRank).c_str());
+  if (given->dtype < SERIATIM_F32 || given->dtype > SERIATIM_I64)
+    return invalid(name, fmt::format("{} is no dtype", given->dtype).c_str());
+  if (given->rank < 0 || given->rank > kMaxRank)
+    return invalid(name, fmt::format("a rank of {} is not in 0..{}", given->rank, kMaxRank).c_str());
   taken = {};
   taken.data = static_cast<Byte*>(given->data);
   taken.dtype = static_cast<DType>(given->dtype);
@@ -54,11 +56,13 @@ Status take_bytes(const char* name, const void* given, void* taken, std::size_t 
   const auto* bytes = static_cast<const unsigned char*>(given);
   for (std::size_t i = taken_bytes; i < given_bytes; ++i) {
     if (bytes[i] == 0) continue;
-    return Status::error(Code::kUnsupported, name, fmt::format("{}: byte {} is set, of a field that this version does not know", name, i),
+    return Status::error(Code::kUnsupported, name,
+                         fmt::format("{}: byte {} is set, of a field that this version does not know", name, i),
                          {-1, static_cast<std::int64_t>(i)});
   }
   const std::size_t size_bytes = sizeof(std::size_t);  // that one stays this version's own
-  std::memcpy(static_cast<unsigned char*>(taken) + size_bytes, bytes + size_bytes, std::min(given_bytes, taken_bytes) - size_bytes);
+  std::memcpy(static_cast<unsigned char*>(taken) + size_bytes, bytes + size_bytes,
+              std::min(given_bytes, taken_bytes) - size_bytes);
   return {};
 }
 
@@ -78,8 +82,12 @@ static_assert(SERIATIM_F16 == static_cast<int>(DType::kF16) && SERIATIM_I32 == s
 static_assert(SERIATIM_I64 == static_cast<int>(DType::kI64));
 static_assert(kMaxRank == 4);
 
-Status take_tensor(const char* name, const seriatim_tensor* given, ConstTensor& taken) { return take_view(name, given, taken); }
-Status take_tensor(const char* name, const seriatim_tensor* given, Tensor& taken) { return take_view(name, given, taken); }
+Status take_tensor(const char* name, const seriatim_tensor* given, ConstTensor& taken) {
+  return take_view(name, given, taken);
+}
+Status take_tensor(const char* name, const seriatim_tensor* given, Tensor& taken) {
+  return take_view(name, given, taken);
+}
 
 Status check_array(const char* name, const void* data, std::int64_t count, std::size_t element_bytes) {
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(element_bytes);
@@ -100,7 +108,8 @@ Status check_choice(const char* name, std::int32_t given, std::int32_t last) {
 
 Status check_reserved(const char* name, std::int32_t given) {
   if (given == 0) return {};
-  return Status::error(Code::kUnsupported, name, fmt::format("{}: reserved is {}, which this version does not know", name, given));
+  return Status::error(Code::kUnsupported, name,
+                       fmt::format("{}: reserved is {}, which this version does not know", name, given));
 }
 
 static_assert(SERIATIM_NAN_REFUSE == static_cast<int>(NanPolicy::kRefuse));

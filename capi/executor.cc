@@ -19,8 +19,9 @@ class CustomExecutor final : public Executor {
   }
   int concurrency() const override { return callbacks_.concurrency; }
   void run(std::int64_t units, Task& task) override {
-    callbacks_.run(callbacks_.user, units, [](void* data, std::int64_t unit, std::int32_t worker) { static_cast<Task*>(data)->run(unit, worker); },
-                   &task);
+    callbacks_.run(
+        callbacks_.user, units,
+        [](void* data, std::int64_t unit, std::int32_t worker) { static_cast<Task*>(data)->run(unit, worker); }, &task);
   }
 
  private:
@@ -42,14 +43,15 @@ seriatim_status seriatim_executor_create(std::int32_t threads, seriatim_executor
     if (Status s = check_choice("threads", threads, kMostThreads); !s.ok()) return s;
     auto handle = std::make_unique<seriatim_executor>();
     handle->executor = make_executor(threads);
-    if (handle->executor == nullptr) return Status::error(Code::kOutOfMemory, "executor", "executor: the system refused memory");
+    if (handle->executor == nullptr)
+      return Status::error(Code::kOutOfMemory, "executor", "executor: the system refused memory");
     *executor = handle.release();
     return {};
   });
 }
 
-seriatim_status seriatim_executor_create_custom(const seriatim_executor_callbacks* callbacks, seriatim_executor** executor,
-                                                seriatim_error* error) {
+seriatim_status seriatim_executor_create_custom(const seriatim_executor_callbacks* callbacks,
+                                                seriatim_executor** executor, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"executor", executor}}); !s.ok()) return s;
     seriatim_executor_callbacks taken;
@@ -60,7 +62,8 @@ seriatim_status seriatim_executor_create_custom(const seriatim_executor_callback
     if (taken.concurrency < 1 || taken.concurrency > kMostThreads) {
       return invalid("concurrency", fmt::format("{} is not in 1..{}", taken.concurrency, kMostThreads).c_str());
     }
-    auto handle = std::make_unique<seriatim_executor>();  // first: once the executor is made, its end disposes of `user`
+    auto handle =
+        std::make_unique<seriatim_executor>();  // first: once the executor is made, its end disposes of `user`
     handle->executor = std::make_shared<CustomExecutor>(taken);
     handle->custom = true;
     *executor = handle.release();
@@ -68,7 +71,8 @@ seriatim_status seriatim_executor_create_custom(const seriatim_executor_callback
   });
 }
 
-seriatim_status seriatim_executor_concurrency(const seriatim_executor* executor, std::int32_t* concurrency, seriatim_error* error) {
+seriatim_status seriatim_executor_concurrency(const seriatim_executor* executor, std::int32_t* concurrency,
+                                              seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"executor", executor}, {"concurrency", concurrency}}); !s.ok()) return s;
     *concurrency = executor->executor->concurrency();

@@ -110,7 +110,8 @@ void seriatim_geometry_options_init(seriatim_geometry_options* options) {
   fill_numbers(GeometryOptions(), *options);
 }
 
-seriatim_status seriatim_geometry_create(const seriatim_geometry_options* options, seriatim_geometry** geometry, seriatim_error* error) {
+seriatim_status seriatim_geometry_create(const seriatim_geometry_options* options, seriatim_geometry** geometry,
+                                         seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}}); !s.ok()) return s;
     seriatim_geometry_options taken;
@@ -125,7 +126,8 @@ seriatim_status seriatim_geometry_create(const seriatim_geometry_options* option
   });
 }
 
-seriatim_status seriatim_geometry_get(const seriatim_geometry* geometry, seriatim_geometry_options* options, seriatim_error* error) {
+seriatim_status seriatim_geometry_get(const seriatim_geometry* geometry, seriatim_geometry_options* options,
+                                      seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}}); !s.ok()) return s;
     if (Status s = check_output_bytes("options", options); !s.ok()) return s;
@@ -134,13 +136,14 @@ seriatim_status seriatim_geometry_get(const seriatim_geometry* geometry, seriati
   });
 }
 
-seriatim_status seriatim_geometry_row_shape(const seriatim_geometry* geometry, std::int64_t visible_tokens, seriatim_row_shape* shape,
-                                            seriatim_error* error) {
+seriatim_status seriatim_geometry_row_shape(const seriatim_geometry* geometry, std::int64_t visible_tokens,
+                                            seriatim_row_shape* shape, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}, {"shape", shape}}); !s.ok()) return s;
     const Geometry& g = geometry->geometry;
     if (Status s = g.check_run({0, visible_tokens}); !s.ok()) return s;
-    *shape = {g.groups(visible_tokens), g.tail_tokens(visible_tokens), g.row_width(visible_tokens), g.row_capacity(), g.budget_groups()};
+    *shape = {g.groups(visible_tokens), g.tail_tokens(visible_tokens), g.row_width(visible_tokens), g.row_capacity(),
+              g.budget_groups()};
     return {};
   });
 }

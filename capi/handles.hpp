@@ -1,5 +1,5 @@
-// What stands behind the opaque handles. Each holds all that it needs, so that handles may go in any order; members go from
-// the last to the first.
+// What stands behind the opaque handles. Each holds all that it needs, so that handles may go in any order; members go
+// from the last to the first.
 #pragma once
 
 #include <memory>
@@ -41,7 +41,8 @@ struct seriatim_snapshot {
 };
 
 struct seriatim_workspace {
-  std::shared_ptr<seriatim::Executor> executor;             // null: the calling thread
-  std::unique_ptr<seriatim::capi::WatchedExecutor> watched;  // what the workspace uses, where the executor is a caller's
+  std::shared_ptr<seriatim::Executor> executor;  // null: the calling thread
+  std::unique_ptr<seriatim::capi::WatchedExecutor>
+      watched;  // what the workspace uses, where the executor is a caller's
   seriatim::Workspace workspace;
 };

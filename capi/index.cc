@@ -18,8 +18,8 @@ Status take_norm_weight(const Geometry& geometry, const seriatim_tensor* given, 
   return take_tensor("index_norm_weight", given, taken);
 }
 
-Status score_dense(const Geometry& geometry, const ConstTensor& queries, const ConstTensor& head_weights, const ConstTensor& pooled,
-                   std::span<float> scores) {
+Status score_dense(const Geometry& geometry, const ConstTensor& queries, const ConstTensor& head_weights,
+                   const ConstTensor& pooled, std::span<float> scores) {
   if (Status s = admit_view("pooled", pooled, geometry.index_dtype(), {-1, geometry.index_dim()}); !s.ok()) return s;
   // Checked before the panels are taken: strides of 0 would let a small array claim any number of groups.
   if (static_cast<std::int64_t>(scores.size()) != pooled.shape[0] || pooled.shape[0] > Geometry::kPositions) {
@@ -40,8 +40,9 @@ Status score_dense(const Geometry& geometry, const ConstTensor& queries, const C
 }  // namespace
 
 seriatim_status seriatim_pool_keys(const seriatim_geometry* geometry, const seriatim_tensor* index_norm_weight,
-                                   const seriatim_tensor* index_keys, std::int64_t first_position, const std::int32_t* coordinates,
-                                   const seriatim_tensor* pooled, seriatim_error* error) {
+                                   const seriatim_tensor* index_keys, std::int64_t first_position,
+                                   const std::int32_t* coordinates, const seriatim_tensor* pooled,
+                                   seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}}); !s.ok()) return s;
     ConstTensor weight;
@@ -54,7 +55,8 @@ seriatim_status seriatim_pool_keys(const seriatim_geometry* geometry, const seri
   });
 }
 
-seriatim_status seriatim_prepare_index_queries(const seriatim_geometry* geometry, const seriatim_tensor* index_norm_weight,
+seriatim_status seriatim_prepare_index_queries(const seriatim_geometry* geometry,
+                                               const seriatim_tensor* index_norm_weight,
                                                const seriatim_tensor* index_queries, const std::int64_t* positions,
                                                std::int64_t query_count, const std::int32_t* coordinates,
                                                const seriatim_tensor* prepared, seriatim_error* error) {
@@ -67,14 +69,15 @@ seriatim_status seriatim_prepare_index_queries(const seriatim_geometry* geometry
     if (Status s = take_tensor("index_queries", index_queries, raw); !s.ok()) return s;
     if (Status s = check_array("positions", positions, query_count, sizeof *positions); !s.ok()) return s;
     if (Status s = take_tensor("prepared", prepared, out); !s.ok()) return s;
-    if (raw.rank > 0 && raw.shape[0] != query_count) return invalid("positions", "not as many as there are index queries");
+    if (raw.rank > 0 && raw.shape[0] != query_count)
+      return invalid("positions", "not as many as there are index queries");
     return prepare_index_queries(geometry->geometry, weight, raw, positions, take_coordinates(coordinates), out);
   });
 }
 
 seriatim_status seriatim_score_groups(const seriatim_geometry* geometry, const seriatim_tensor* index_queries,
-                                      const seriatim_tensor* index_head_weights, const seriatim_tensor* pooled, float* scores,
-                                      std::int64_t score_count, seriatim_error* error) {
+                                      const seriatim_tensor* index_head_weights, const seriatim_tensor* pooled,
+                                      float* scores, std::int64_t score_count, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}}); !s.ok()) return s;
     ConstTensor queries;

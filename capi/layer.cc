@@ -12,11 +12,13 @@ namespace seriatim::capi {
 
 Result<LayerView> take_layer(const seriatim_layer* given) {
   if (given == nullptr) return invalid("layer", "NULL");
-  if ((given->snapshot == nullptr) == (given->transaction == nullptr)) return invalid("layer", "not exactly one of snapshot and transaction");
+  if ((given->snapshot == nullptr) == (given->transaction == nullptr))
+    return invalid("layer", "not exactly one of snapshot and transaction");
   if (given->transaction != nullptr) return given->transaction->transaction.layer(given->sequence, given->layer);
   const Snapshot& snapshot = given->snapshot->snapshot;
   if (given->layer < 0 || given->layer >= snapshot.layers()) {
-    return Status::error(Code::kInvalidArgument, "layer", fmt::format("layer: {} is not in 0..{}", given->layer, snapshot.layers() - 1),
+    return Status::error(Code::kInvalidArgument, "layer",
+                         fmt::format("layer: {} is not in 0..{}", given->layer, snapshot.layers() - 1),
                          {-1, given->layer});
   }
   return snapshot.layer(given->layer);
@@ -27,8 +29,8 @@ Result<LayerView> take_layer(const seriatim_layer* given) {
 using namespace seriatim;
 using namespace seriatim::capi;
 
-seriatim_status seriatim_cache_snapshot(const seriatim_cache* cache, std::int64_t sequence, seriatim_snapshot** snapshot,
-                                        seriatim_error* error) {
+seriatim_status seriatim_cache_snapshot(const seriatim_cache* cache, std::int64_t sequence,
+                                        seriatim_snapshot** snapshot, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"cache", cache}, {"snapshot", snapshot}}); !s.ok()) return s;
     auto taken = cache->cache->snapshot(sequence);
@@ -38,7 +40,8 @@ seriatim_status seriatim_cache_snapshot(const seriatim_cache* cache, std::int64_
   });
 }
 
-seriatim_status seriatim_snapshot_copy(const seriatim_snapshot* snapshot, seriatim_snapshot** copy, seriatim_error* error) {
+seriatim_status seriatim_snapshot_copy(const seriatim_snapshot* snapshot, seriatim_snapshot** copy,
+                                       seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"snapshot", snapshot}, {"copy", copy}}); !s.ok()) return s;
     *copy = new seriatim_snapshot(*snapshot);
@@ -55,7 +58,8 @@ seriatim_status seriatim_snapshot_check(const seriatim_snapshot* snapshot, seria
 
 void seriatim_snapshot_destroy(seriatim_snapshot* snapshot) { delete snapshot; }
 
-seriatim_status seriatim_layer_run(const seriatim_layer* layer, std::int64_t* anchor, std::int64_t* tokens, seriatim_error* error) {
+seriatim_status seriatim_layer_run(const seriatim_layer* layer, std::int64_t* anchor, std::int64_t* tokens,
+                                   seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"anchor", anchor}, {"tokens", tokens}}); !s.ok()) return s;
     const auto view = take_layer(layer);
@@ -66,19 +70,22 @@ seriatim_status seriatim_layer_run(const seriatim_layer* layer, std::int64_t* an
   });
 }
 
-seriatim_status seriatim_layer_token(const seriatim_layer* layer, std::int64_t position, std::int64_t kv_head, seriatim_token* token,
-                                     seriatim_error* error) {
+seriatim_status seriatim_layer_token(const seriatim_layer* layer, std::int64_t position, std::int64_t kv_head,
+                                     seriatim_token* token, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"token", token}}); !s.ok()) return s;
     const auto view = take_layer(layer);
     if (!view.ok()) return view.status();
     if (position < view->run.anchor || position - view->run.anchor >= view->run.tokens) {
-      return invalid("position", fmt::format("{} is not among the {} from {}", position, view->run.tokens, view->run.anchor).c_str());
+      return invalid(
+          "position",
+          fmt::format("{} is not among the {} from {}", position, view->run.tokens, view->run.anchor).c_str());
     }
     if (kv_head < 0 || kv_head >= view->geometry->kv_heads()) {
       return invalid("kv_head", fmt::format("{} is not in 0..{}", kv_head, view->geometry->kv_heads() - 1).c_str());
     }
-    seriatim_token found{view->key(position, kv_head), view->value(position, kv_head), view->raw_index_key(position), {}, 0};
+    seriatim_token found{
+        view->key(position, kv_head), view->value(position, kv_head), view->raw_index_key(position), {}, 0};
     std::ranges::copy(view->coordinates(position), found.coordinates);
     *token = found;
     return {};

@@ -26,7 +26,9 @@ const char* seriatim_version(void) { return SERIATIM_VERSION; }
 const char* seriatim_kernels_name(std::int64_t index) {
   try {
     const auto& names = kernel_names();
-    return index >= 0 && index < static_cast<std::int64_t>(names.size()) ? names[static_cast<std::size_t>(index)].c_str() : nullptr;
+    return index >= 0 && index < static_cast<std::int64_t>(names.size())
+               ? names[static_cast<std::size_t>(index)].c_str()
+               : nullptr;
   } catch (...) {  // no memory for the names; a later call tries again
     return nullptr;
   }
@@ -55,7 +57,8 @@ seriatim_status seriatim_tensor_dense(void* data, std::int32_t dtype, std::int32
     seriatim_tensor dense{data, dtype, rank, {1, 1, 1, 1}, {0, 0, 0, 0}};
     std::int64_t stride_bytes = dtype_bytes(static_cast<DType>(dtype));
     for (std::int32_t axis = rank - 1; axis >= 0; --axis) {
-      if (shape[axis] < 0) return Status::error(Code::kInvalidArgument, "shape", "shape: a negative extent", {-1, axis});
+      if (shape[axis] < 0)
+        return Status::error(Code::kInvalidArgument, "shape", "shape: a negative extent", {-1, axis});
       dense.shape[axis] = shape[axis];
       dense.stride_bytes[axis] = stride_bytes;
       const auto next = checked_mul(stride_bytes, shape[axis]);

@@ -7,9 +7,10 @@
 using namespace seriatim;
 using namespace seriatim::capi;
 
-seriatim_status seriatim_dense_attend(const seriatim_geometry* geometry, std::int64_t visible, const seriatim_tensor* query,
-                                      const seriatim_tensor* keys, const seriatim_tensor* values, const float* sinks,
-                                      std::int64_t sink_count, const seriatim_tensor* output, float* lse, std::int64_t lse_count,
+seriatim_status seriatim_dense_attend(const seriatim_geometry* geometry, std::int64_t visible,
+                                      const seriatim_tensor* query, const seriatim_tensor* keys,
+                                      const seriatim_tensor* values, const float* sinks, std::int64_t sink_count,
+                                      const seriatim_tensor* output, float* lse, std::int64_t lse_count,
                                       seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}}); !s.ok()) return s;

@@ -1,8 +1,7 @@
-#include "seriatim/row.hpp"
-
 #include "call.hpp"
 #include "convert.hpp"
 #include "handles.hpp"
+#include "seriatim/row.hpp"
 
 using namespace seriatim;
 using namespace seriatim::capi;
@@ -12,17 +11,21 @@ namespace {
 // The bounds of Geometry::check_run, for a row that comes without a geometry.
 Status check_run(std::int64_t anchor, std::int64_t visible) {
   if (anchor < 0 || anchor >= Geometry::kPositions) return invalid("anchor", "no position");
-  if (visible < 0 || visible > Geometry::kPositions - anchor) return invalid("visible", "negative, or past the last position");
+  if (visible < 0 || visible > Geometry::kPositions - anchor)
+    return invalid("visible", "negative, or past the last position");
   return {};
 }
 
 }  // namespace
 
-std::int64_t seriatim_select_scratch_entries(std::int64_t groups) { return groups < 0 ? -1 : select_scratch_entries(groups); }
+std::int64_t seriatim_select_scratch_entries(std::int64_t groups) {
+  return groups < 0 ? -1 : select_scratch_entries(groups);
+}
 
 seriatim_status seriatim_select(const float* scores, std::int64_t groups, std::int64_t keep, std::int32_t nan_policy,
                                 std::int32_t* scratch, std::int64_t scratch_entries, std::int32_t* chosen,
-                                std::int64_t chosen_entries, std::int64_t query, std::int64_t* count, seriatim_error* error) {
+                                std::int64_t chosen_entries, std::int64_t query, std::int64_t* count,
+                                seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"count", count}}); !s.ok()) return s;
     NanPolicy nan{};
@@ -39,7 +42,8 @@ seriatim_status seriatim_select(const float* scores, std::int64_t groups, std::i
 
 seriatim_status seriatim_expand_row(const seriatim_geometry* geometry, std::int64_t anchor, std::int64_t visible,
                                     const std::int32_t* groups, std::int64_t group_count, std::int32_t* row,
-                                    std::int64_t row_entries, std::int64_t query, std::int64_t* count, seriatim_error* error) {
+                                    std::int64_t row_entries, std::int64_t query, std::int64_t* count,
+                                    seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}, {"count", count}}); !s.ok()) return s;
     std::span<const std::int32_t> chosen;
@@ -50,8 +54,8 @@ seriatim_status seriatim_expand_row(const seriatim_geometry* geometry, std::int6
   });
 }
 
-seriatim_status seriatim_plan_row_scratch_entries(const seriatim_geometry* geometry, std::int64_t visible, std::int64_t* entries,
-                                                  seriatim_error* error) {
+seriatim_status seriatim_plan_row_scratch_entries(const seriatim_geometry* geometry, std::int64_t visible,
+                                                  std::int64_t* entries, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}, {"entries", entries}}); !s.ok()) return s;
     if (Status s = check_run(0, visible); !s.ok()) return s;
@@ -60,10 +64,11 @@ seriatim_status seriatim_plan_row_scratch_entries(const seriatim_geometry* geome
   });
 }
 
-seriatim_status seriatim_plan_row(const seriatim_geometry* geometry, std::int64_t anchor, std::int64_t visible, const float* scores,
-                                  std::int64_t score_count, std::int32_t nan_policy, std::int32_t* scratch,
-                                  std::int64_t scratch_entries, std::int32_t* row, std::int64_t row_entries, std::int64_t query,
-                                  std::int64_t* count, seriatim_error* error) {
+seriatim_status seriatim_plan_row(const seriatim_geometry* geometry, std::int64_t anchor, std::int64_t visible,
+                                  const float* scores, std::int64_t score_count, std::int32_t nan_policy,
+                                  std::int32_t* scratch, std::int64_t scratch_entries, std::int32_t* row,
+                                  std::int64_t row_entries, std::int64_t query, std::int64_t* count,
+                                  seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}, {"count", count}}); !s.ok()) return s;
     NanPolicy nan{};
@@ -78,8 +83,8 @@ seriatim_status seriatim_plan_row(const seriatim_geometry* geometry, std::int64_
   });
 }
 
-seriatim_status seriatim_check_ascending(std::int64_t anchor, std::int64_t visible, const std::int32_t* row, std::int64_t count,
-                                         std::int64_t query, seriatim_error* error) {
+seriatim_status seriatim_check_ascending(std::int64_t anchor, std::int64_t visible, const std::int32_t* row,
+                                         std::int64_t count, std::int64_t query, seriatim_error* error) {
   return call(error, [&]() -> Status {
     std::span<const std::int32_t> entries;
     if (Status s = check_run(anchor, visible); !s.ok()) return s;
@@ -89,8 +94,8 @@ seriatim_status seriatim_check_ascending(std::int64_t anchor, std::int64_t visib
 }
 
 seriatim_status seriatim_check_row(const seriatim_geometry* geometry, std::int64_t anchor, std::int64_t visible,
-                                   const std::int32_t* row, std::int64_t count, std::int32_t exact_width, std::int64_t query,
-                                   seriatim_error* error) {
+                                   const std::int32_t* row, std::int64_t count, std::int32_t exact_width,
+                                   std::int64_t query, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}}); !s.ok()) return s;
     std::span<const std::int32_t> entries;

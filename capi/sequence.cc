@@ -31,16 +31,17 @@ void seriatim_work_init(seriatim_work* work) {
   work->struct_size = sizeof *work;
 }
 
-seriatim_status seriatim_workspace_bytes_for(const seriatim_geometry* geometry, std::int64_t max_visible_tokens, std::int32_t concurrency,
-                                             std::int64_t* bytes, seriatim_error* error) {
+seriatim_status seriatim_workspace_bytes_for(const seriatim_geometry* geometry, std::int64_t max_visible_tokens,
+                                             std::int32_t concurrency, std::int64_t* bytes, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}, {"bytes", bytes}}); !s.ok()) return s;
     return give(Workspace::bytes(geometry->geometry, max_visible_tokens, concurrency), bytes);
   });
 }
 
-seriatim_status seriatim_workspace_create(const seriatim_geometry* geometry, std::int64_t max_visible_tokens, seriatim_executor* executor,
-                                          const char* kernels, seriatim_workspace** workspace, seriatim_error* error) {
+seriatim_status seriatim_workspace_create(const seriatim_geometry* geometry, std::int64_t max_visible_tokens,
+                                          seriatim_executor* executor, const char* kernels,
+                                          seriatim_workspace** workspace, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}, {"workspace", workspace}}); !s.ok()) return s;
     Kernels chosen = default_kernels();
@@ -57,7 +58,8 @@ seriatim_status seriatim_workspace_create(const seriatim_geometry* geometry, std
   });
 }
 
-seriatim_status seriatim_workspace_bytes(const seriatim_workspace* workspace, std::int64_t* bytes, seriatim_error* error) {
+seriatim_status seriatim_workspace_bytes(const seriatim_workspace* workspace, std::int64_t* bytes,
+                                         seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"workspace", workspace}, {"bytes", bytes}}); !s.ok()) return s;
     *bytes = workspace->workspace.bytes();
@@ -65,13 +67,14 @@ seriatim_status seriatim_workspace_bytes(const seriatim_workspace* workspace, st
   });
 }
 
-seriatim_status seriatim_workspace_work(const seriatim_workspace* workspace, seriatim_work* work, seriatim_error* error) {
+seriatim_status seriatim_workspace_work(const seriatim_workspace* workspace, seriatim_work* work,
+                                        seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"workspace", workspace}}); !s.ok()) return s;
     if (Status s = check_output_bytes("work", work); !s.ok()) return s;
     const WorkDone& done = workspace->workspace.done();
-    give_struct(work, seriatim_work{0, done.queries, done.dense_rows, done.groups_scored, done.groups_selected, done.row_tokens,
-                                    done.dense_mask_bytes});
+    give_struct(work, seriatim_work{0, done.queries, done.dense_rows, done.groups_scored, done.groups_selected,
+                                    done.row_tokens, done.dense_mask_bytes});
     return {};
   });
 }
@@ -86,16 +89,18 @@ seriatim_status seriatim_workspace_clear_work(seriatim_workspace* workspace, ser
 
 void seriatim_workspace_destroy(seriatim_workspace* workspace) { delete workspace; }
 
-seriatim_status seriatim_plan(const seriatim_layer* layer, const seriatim_tensor* index_queries, const seriatim_tensor* index_head_weights,
-                              const std::int64_t* positions, std::int64_t query_count, std::int32_t nan_policy,
-                              seriatim_workspace* workspace, const seriatim_rows* rows, seriatim_error* error) {
+seriatim_status seriatim_plan(const seriatim_layer* layer, const seriatim_tensor* index_queries,
+                              const seriatim_tensor* index_head_weights, const std::int64_t* positions,
+                              std::int64_t query_count, std::int32_t nan_policy, seriatim_workspace* workspace,
+                              const seriatim_rows* rows, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"workspace", workspace}}); !s.ok()) return s;
     IndexQueries queries;
     Rows out;
     NanPolicy nan{};
     if (Status s = take_tensor("index_queries", index_queries, queries.queries); !s.ok()) return s;
-    if (Status s = take_tensor_or_null("index_head_weights", index_head_weights, queries.head_weights); !s.ok()) return s;
+    if (Status s = take_tensor_or_null("index_head_weights", index_head_weights, queries.head_weights); !s.ok())
+      return s;
     if (Status s = take_array("positions", positions, query_count, queries.positions); !s.ok()) return s;
     if (Status s = take_nan_policy(nan_policy, nan); !s.ok()) return s;
     if (Status s = take_rows(rows, out); !s.ok()) return s;
@@ -105,10 +110,10 @@ seriatim_status seriatim_plan(const seriatim_layer* layer, const seriatim_tensor
   });
 }
 
-seriatim_status seriatim_attend(const seriatim_layer* layer, const seriatim_tensor* queries, const std::int64_t* positions,
-                                std::int64_t query_count, const float* sinks, std::int64_t sink_count, const seriatim_rows* rows,
-                                seriatim_workspace* workspace, const seriatim_tensor* output, const seriatim_tensor* lse,
-                                seriatim_error* error) {
+seriatim_status seriatim_attend(const seriatim_layer* layer, const seriatim_tensor* queries,
+                                const std::int64_t* positions, std::int64_t query_count, const float* sinks,
+                                std::int64_t sink_count, const seriatim_rows* rows, seriatim_workspace* workspace,
+                                const seriatim_tensor* output, const seriatim_tensor* lse, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"workspace", workspace}}); !s.ok()) return s;
     AttendQueries asked;

@@ -15,9 +15,11 @@ seriatim_status seriatim_cache_begin(seriatim_cache* cache, seriatim_transaction
   });
 }
 
-seriatim_status seriatim_transaction_append(seriatim_transaction* transaction, std::int64_t sequence, std::int64_t layer,
-                                            std::int64_t first_position, const seriatim_tensor* keys, const seriatim_tensor* values,
-                                            const seriatim_tensor* index_keys, const std::int32_t* coordinates, seriatim_error* error) {
+seriatim_status seriatim_transaction_append(seriatim_transaction* transaction, std::int64_t sequence,
+                                            std::int64_t layer, std::int64_t first_position,
+                                            const seriatim_tensor* keys, const seriatim_tensor* values,
+                                            const seriatim_tensor* index_keys, const std::int32_t* coordinates,
+                                            seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"transaction", transaction}}); !s.ok()) return s;
     TokenBatch tokens;
@@ -45,7 +47,8 @@ seriatim_status seriatim_transaction_commit(seriatim_transaction* transaction, s
   });
 }
 
-seriatim_status seriatim_transaction_commit_prefix(seriatim_transaction* transaction, std::int64_t tokens, seriatim_error* error) {
+seriatim_status seriatim_transaction_commit_prefix(seriatim_transaction* transaction, std::int64_t tokens,
+                                                   seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"transaction", transaction}}); !s.ok()) return s;
     return transaction->transaction.commit_prefix(tokens);

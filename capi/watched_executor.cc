@@ -13,7 +13,8 @@ std::uint64_t spread(std::int64_t unit) {
 
 class CountedTask final : public Task {
  public:
-  CountedTask(Task& inner, std::int64_t units, int concurrency) : inner_(inner), units_(units), concurrency_(concurrency) {}
+  CountedTask(Task& inner, std::int64_t units, int concurrency)
+      : inner_(inner), units_(units), concurrency_(concurrency) {}
 
   void run(std::int64_t unit, int worker) override {
     if (unit < 0 || unit >= units_ || worker < 0 || worker >= concurrency_) {
@@ -50,8 +51,9 @@ void WatchedExecutor::run(std::int64_t units, Task& task) {
 
 Status WatchedExecutor::take_fault() {
   if (!faulty_.exchange(false)) return {};
-  return Status::error(Code::kInvalidArgument, "executor",
-                       "executor: it did not run every unit once with a worker below its concurrency; outputs are not to be used");
+  return Status::error(
+      Code::kInvalidArgument, "executor",
+      "executor: it did not run every unit once with a worker below its concurrency; outputs are not to be used");
 }
 
 }  // namespace seriatim::capi

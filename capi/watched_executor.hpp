@@ -1,5 +1,5 @@
-// Holds a caller's executor to its promises: a wrong worker or unit would write outside the workspace, a unit left out would
-// give a wrong answer without a word.
+// Holds a caller's executor to its promises: a wrong worker or unit would write outside the workspace, a unit left out
+// would give a wrong answer without a word.
 #pragma once
 
 #include <atomic>

@@ -38,7 +38,8 @@ Status open_case(const CheckCommand& command, Case& to) {
   auto dump = open_selection(command.dump);
   std::string against = command.against;
   // A capture with expected rows is judged by itself.
-  if (!dump.ok() && dump.status().code() == Code::kUnsupported && against.empty() && is_capture(command.dump)) against = command.dump;
+  if (!dump.ok() && dump.status().code() == Code::kUnsupported && against.empty() && is_capture(command.dump))
+    against = command.dump;
   if (!dump.ok() && against != command.dump) return dump.status();
   if (dump.ok()) to.dump = *std::move(dump);
   if (!against.empty()) {
@@ -59,12 +60,15 @@ Status open_case(const CheckCommand& command, Case& to) {
 bool colourful() {
   const char* no_color = std::getenv("NO_COLOR");
   const char* terminal = std::getenv("TERM");
-  return isatty(STDOUT_FILENO) != 0 && (no_color == nullptr || *no_color == '\0') && (terminal == nullptr || std::string_view(terminal) != "dumb");
+  return isatty(STDOUT_FILENO) != 0 && (no_color == nullptr || *no_color == '\0') &&
+         (terminal == nullptr || std::string_view(terminal) != "dumb");
 }
 
 int explain(const std::string& name) {
   const auto promise = promise_named(name);
-  if (!promise) return refuse(Status::error(Code::kInvalidArgument, "explain", fmt::format("explain: there is no promise `{}`", name)));
+  if (!promise)
+    return refuse(
+        Status::error(Code::kInvalidArgument, "explain", fmt::format("explain: there is no promise `{}`", name)));
   fmt::print("{}: {}\n", promise_name(*promise), promise_text(*promise));
   return kAgrees;
 }
@@ -73,11 +77,13 @@ int explain(const std::string& name) {
 
 int check(const CheckCommand& command) {
   if (!command.explain.empty()) return explain(command.explain);
-  if (command.dump.empty()) return refuse(Status::error(Code::kInvalidArgument, "dump", "dump: name the file to judge"));
+  if (command.dump.empty())
+    return refuse(Status::error(Code::kInvalidArgument, "dump", "dump: name the file to judge"));
   Case opened;
   if (Status s = open_case(command, opened); !s.ok()) return refuse(s);
   const auto executor = make_executor(command.threads);
-  if (executor == nullptr) return refuse(Status::error(Code::kOutOfMemory, "threads", "threads: the system refused memory"));
+  if (executor == nullptr)
+    return refuse(Status::error(Code::kOutOfMemory, "threads", "threads: the system refused memory"));
   CheckOptions options;
   options.rule = command.rule;
   options.margin = opened.margin;
@@ -86,13 +92,16 @@ int check(const CheckCommand& command) {
   options.executor = executor.get();
   const auto report = [&] {
     Progress progress;
-    options.progress = [&progress](std::string_view stage, std::int64_t done, std::int64_t total) { progress(stage, done, total); };
+    options.progress = [&progress](std::string_view stage, std::int64_t done, std::int64_t total) {
+      progress(stage, done, total);
+    };
     return seriatim::check(opened.rows(), options);
   }();
   if (!report.ok()) return refuse(report.status());
   const Judged judged{command.dump, command.against};
   if (!command.json.empty()) {
-    if (Status s = write_text(command.json, conformance_text(conformance(judged, opened.rows(), *report))); !s.ok()) return refuse(s);
+    if (Status s = write_text(command.json, conformance_text(conformance(judged, opened.rows(), *report))); !s.ok())
+      return refuse(s);
   }
   if (!command.html.empty()) {
     const auto page = page_of(opened.rows(), *report, conformance(judged, opened.rows(), *report));

@@ -1,9 +1,8 @@
 // What `seriatim check` says: a table for people, an object for programs (docs/conformance.schema.json).
 #pragma once
 
-#include <string>
-
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "seriatim/check.hpp"
 

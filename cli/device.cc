@@ -54,7 +54,8 @@ Result<std::unique_ptr<ReplayPath>> device_path(const std::string& name, const C
   if (!sequence.ok()) return sequence.status();
   auto workspace = DeviceWorkspace::create(*device, geometry, tokens, kReplayQueries);
   if (!workspace.ok()) return workspace.status();
-  return std::unique_ptr<ReplayPath>(std::make_unique<DevicePath>(*std::move(memory), *std::move(sequence), *std::move(workspace)));
+  return std::unique_ptr<ReplayPath>(
+      std::make_unique<DevicePath>(*std::move(memory), *std::move(sequence), *std::move(workspace)));
 }
 
 int devices() {

@@ -5,7 +5,10 @@
 namespace seriatim::cli {
 namespace {
 
-Status absent() { return Status::error(Code::kUnsupported, "device", "device: this build has no device backend (-DSERIATIM_DEVICE=auto)"); }
+Status absent() {
+  return Status::error(Code::kUnsupported, "device",
+                       "device: this build has no device backend (-DSERIATIM_DEVICE=auto)");
+}
 
 }  // namespace
 

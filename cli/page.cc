@@ -25,9 +25,16 @@ constexpr std::size_t kDetailBytes = 400'000;
 constexpr std::int64_t kMostDetails = 96;
 
 // By Cell. They differ in lightness as well as in hue, and can be told apart on paper and in the dark.
-constexpr std::array<Colour, kCells> kPalette{{{255, 255, 255, 0}, {0xd9, 0xdd, 0xe3, 255}, {0x8f, 0xb4, 0xdd, 255}, {0x1f, 0x5f, 0xa8, 255}, {0x2a, 0x8f, 0x6a, 255}, {0xe0, 0x8a, 0x1e, 255}}};
+constexpr std::array<Colour, kCells> kPalette{{{255, 255, 255, 0},
+                                               {0xd9, 0xdd, 0xe3, 255},
+                                               {0x8f, 0xb4, 0xdd, 255},
+                                               {0x1f, 0x5f, 0xa8, 255},
+                                               {0x2a, 0x8f, 0x6a, 255},
+                                               {0xe0, 0x8a, 0x1e, 255}}};
 
-std::string colour_name(const Colour& colour) { return fmt::format("#{:02x}{:02x}{:02x}", colour.red, colour.green, colour.blue); }
+std::string colour_name(const Colour& colour) {
+  return fmt::format("#{:02x}{:02x}{:02x}", colour.red, colour.green, colour.blue);
+}
 
 // Each row as `lines` lines of pixels.
 Result<std::string> encoded(const RowImage& image, std::int64_t lines) {
@@ -50,7 +57,8 @@ Result<Json> image_object(const Selection& selection, const RowImage& image) {
   object["farthest"] = image.farthest;
   object["middle"] = image.middle;
   Json& overlap = object["overlap"] = Json::array();
-  for (const double part : image.overlap) overlap.push_back(static_cast<double>(static_cast<std::int64_t>(part * 10'000 + (part < 0 ? -0.5 : 0.5))) / 10'000);
+  for (const double part : image.overlap)
+    overlap.push_back(static_cast<double>(static_cast<std::int64_t>(part * 10'000 + (part < 0 ? -0.5 : 0.5))) / 10'000);
   Json& visible = object["visible"] = Json::array();
   for (const std::int64_t row : image.rows) visible.push_back(selection.about().visible[static_cast<std::size_t>(row)]);
   Json& palette = object["palette"] = Json::array();
@@ -100,7 +108,8 @@ Result<Json> details_array(const Selection& selection, const CheckReport& report
 // JSON that may stand inside a <script> element: no markup can begin or end in it.
 std::string script_safe(const Json& object) {
   std::string safe;
-  for (const char c : object.dump(-1, ' ', true, Json::error_handler_t::replace)) {  // ASCII alone: U+2028 is an escape, too
+  for (const char c :
+       object.dump(-1, ' ', true, Json::error_handler_t::replace)) {  // ASCII alone: U+2028 is an escape, too
     if (c == '<' || c == '>' || c == '&') {
       safe += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
     } else {
@@ -132,8 +141,10 @@ Result<std::string> page_of(const Selection& selection, const CheckReport& repor
   if (!details.ok()) return details.status();
   Json& findings = conformance["findings"];
   while (std::ssize(findings) > kMostFindings) findings.erase(findings.size() - 1);
-  const std::string data = script_safe({{"report", std::move(conformance)}, {"image", *std::move(drawn)}, {"details", *std::move(details)}});
-  return filled(page_html(), {{"@CSS@", page_css()}, {"@DATA@", data}, {"@CHART@", chart_js()}, {"@SCRIPT@", page_js()}});
+  const std::string data =
+      script_safe({{"report", std::move(conformance)}, {"image", *std::move(drawn)}, {"details", *std::move(details)}});
+  return filled(page_html(),
+                {{"@CSS@", page_css()}, {"@DATA@", data}, {"@CHART@", chart_js()}, {"@SCRIPT@", page_js()}});
 }
 
 Result<std::string> picture_of(const Selection& selection, const CheckReport& report) {

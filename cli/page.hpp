@@ -1,9 +1,8 @@
 // The page and the picture of judged rows.
 #pragma once
 
-#include <string>
-
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "seriatim/check.hpp"
 #include "seriatim/status.hpp"

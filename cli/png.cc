@@ -16,7 +16,8 @@ void append_chunk(std::string& to, std::string_view name, std::string_view data)
   append_big_endian(to, static_cast<std::uint32_t>(data.size()));
   const std::size_t begin = to.size();
   to.append(name).append(data);
-  append_big_endian(to, static_cast<std::uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(to.data() + begin), static_cast<uInt>(to.size() - begin))));
+  append_big_endian(to, static_cast<std::uint32_t>(::crc32(0, reinterpret_cast<const Bytef*>(to.data() + begin),
+                                                           static_cast<uInt>(to.size() - begin))));
 }
 
 // Every line behind its filter byte, 0: none.
@@ -28,14 +29,17 @@ std::string deflated(std::span<const std::uint8_t> pixels, std::uint32_t width) 
   }
   uLongf size = ::compressBound(lines.size());
   std::string packed(size, '\0');
-  if (::compress2(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(lines.data()), lines.size(), Z_BEST_COMPRESSION) != Z_OK) return {};
+  if (::compress2(reinterpret_cast<Bytef*>(packed.data()), &size, reinterpret_cast<const Bytef*>(lines.data()),
+                  lines.size(), Z_BEST_COMPRESSION) != Z_OK)
+    return {};
   packed.resize(size);
   return packed;
 }
 
 }  // namespace
 
-std::string png_of(std::span<const std::uint8_t> pixels, std::uint32_t width, std::uint32_t height, std::span<const Colour> palette) {
+std::string png_of(std::span<const std::uint8_t> pixels, std::uint32_t width, std::uint32_t height,
+                   std::span<const Colour> palette) {
   const std::string packed = deflated(pixels, width);
   if (packed.empty()) return {};
   std::string header;

@@ -14,7 +14,8 @@ struct Colour {
 
 // Takes   pixels [height, width], each below palette.size()
 // Gives   the file's bytes; the same for the same input and zlib. Empty if zlib finds no memory.
-std::string png_of(std::span<const std::uint8_t> pixels, std::uint32_t width, std::uint32_t height, std::span<const Colour> palette);
+std::string png_of(std::span<const std::uint8_t> pixels, std::uint32_t width, std::uint32_t height,
+                   std::span<const Colour> palette);
 
 std::string base64(std::string_view bytes);
 

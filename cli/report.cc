@@ -20,10 +20,12 @@ double largest_margin(const Replay& replay, Agreement agreement) {
 
 std::string verdict_line(const Replay& replay) {
   if (replay.count(Agreement::kNotGiven) == replay.queries) return "the capture has no expected rows";
-  std::string line = fmt::format("{} exact, {} tie, {} near, {} wrong", replay.count(Agreement::kExact), replay.count(Agreement::kTie),
-                                 replay.count(Agreement::kNear), replay.count(Agreement::kWrong));
+  std::string line =
+      fmt::format("{} exact, {} tie, {} near, {} wrong", replay.count(Agreement::kExact), replay.count(Agreement::kTie),
+                  replay.count(Agreement::kNear), replay.count(Agreement::kWrong));
   if (replay.count(Agreement::kNear) > 0) {
-    line += fmt::format(" (near: {:.2g} from the cut at most, {:.2g} admitted)", largest_margin(replay, Agreement::kNear), replay.margin);
+    line += fmt::format(" (near: {:.2g} from the cut at most, {:.2g} admitted)",
+                        largest_margin(replay, Agreement::kNear), replay.margin);
   }
   return line;
 }
@@ -38,8 +40,9 @@ const RowVerdict* first_wrong(const Replay& replay, std::int64_t& query) {
 
 std::string output_line(const Replay& replay) {
   if (!replay.output_compared) return "the capture has no expected output";
-  return fmt::format("{:.3g} on the expected rows ({:.3g} admitted), {:.3g} on our own; relative to the largest |value|",
-                     replay.difference_expected_rows, replay.output_bound, replay.difference_own_rows);
+  return fmt::format(
+      "{:.3g} on the expected rows ({:.3g} admitted), {:.3g} on our own; relative to the largest |value|",
+      replay.difference_expected_rows, replay.output_bound, replay.difference_own_rows);
 }
 
 nlohmann::ordered_json verdict_object(const Capture& capture, const Replay& replay, std::int64_t q) {
@@ -60,25 +63,30 @@ nlohmann::ordered_json verdict_object(const Capture& capture, const Replay& repl
 std::string table(const std::string& path, const Capture& capture, const Replay& replay) {
   const Geometry& g = capture.geometry;
   std::string text;
-  const auto line = [&text](std::string_view name, const std::string& value) { text += fmt::format("{:<18}{}\n", name, value); };
+  const auto line = [&text](std::string_view name, const std::string& value) {
+    text += fmt::format("{:<18}{}\n", name, value);
+  };
   line("capture", path);
   if (!capture.source.empty()) line("source", capture.source);
-  line("geometry", fmt::format("groups of {}, budget {}; {} x {} heads of {} ({}); index {} heads of {} ({})", g.group_tokens(), g.budget_tokens(),
-                               g.query_heads(), g.kv_heads(), g.head_dim(), dtype_name(g.kv_dtype()), g.index_heads(), g.index_dim(),
-                               dtype_name(g.index_dtype())));
+  line("geometry", fmt::format("groups of {}, budget {}; {} x {} heads of {} ({}); index {} heads of {} ({})",
+                               g.group_tokens(), g.budget_tokens(), g.query_heads(), g.kv_heads(), g.head_dim(),
+                               dtype_name(g.kv_dtype()), g.index_heads(), g.index_dim(), dtype_name(g.index_dtype())));
   line("tokens", fmt::format("{} from position {}", capture.tokens(), capture.anchor));
-  line("queries", fmt::format("{}: {} dense rows, {} sparse", replay.queries, replay.done.dense_rows, replay.queries - replay.done.dense_rows));
-  line("groups", fmt::format("{} scored, {} selected, {} dropped; {} row tokens read", replay.done.groups_scored, replay.done.groups_selected,
-                             replay.groups_dropped, replay.done.row_tokens));
+  line("queries", fmt::format("{}: {} dense rows, {} sparse", replay.queries, replay.done.dense_rows,
+                              replay.queries - replay.done.dense_rows));
+  line("groups", fmt::format("{} scored, {} selected, {} dropped; {} row tokens read", replay.done.groups_scored,
+                             replay.done.groups_selected, replay.groups_dropped, replay.done.row_tokens));
   line("rows", verdict_line(replay));
   std::int64_t query = 0;
   if (const RowVerdict* wrong = first_wrong(replay, query)) {
-    line("first wrong", fmt::format("query {} at position {}: {}", query, capture.query_positions[static_cast<std::size_t>(query)], wrong->reason));
+    line("first wrong", fmt::format("query {} at position {}: {}", query,
+                                    capture.query_positions[static_cast<std::size_t>(query)], wrong->reason));
   }
   line("output difference", output_line(replay));
-  line("bytes", fmt::format("keys and values {}, raw index keys {}, pooled keys {}, tables {}, scratch {}, dense mask {}", replay.bytes.keys_values,
-                            replay.bytes.raw_index_keys, replay.bytes.pooled_keys, replay.bytes.tables, replay.scratch_bytes,
-                            replay.done.dense_mask_bytes));
+  line("bytes",
+       fmt::format("keys and values {}, raw index keys {}, pooled keys {}, tables {}, scratch {}, dense mask {}",
+                   replay.bytes.keys_values, replay.bytes.raw_index_keys, replay.bytes.pooled_keys, replay.bytes.tables,
+                   replay.scratch_bytes, replay.done.dense_mask_bytes));
   line("rows digest", replay.rows_digest);
   line("output digest", replay.output_digest);
   line("verdict", replay.agrees() ? "agrees" : "does not agree");
@@ -95,7 +103,9 @@ std::string json(const std::string& path, const Capture& capture, const Replay& 
   object["queries"] = replay.queries;
   object["dense_rows"] = replay.done.dense_rows;
   object["sparse_rows"] = replay.queries - replay.done.dense_rows;
-  object["groups"] = {{"scored", replay.done.groups_scored}, {"selected", replay.done.groups_selected}, {"dropped", replay.groups_dropped}};
+  object["groups"] = {{"scored", replay.done.groups_scored},
+                      {"selected", replay.done.groups_selected},
+                      {"dropped", replay.groups_dropped}};
   object["row_tokens"] = replay.done.row_tokens;
   auto& rows = object["rows"];
   for (const Agreement agreement : kJudged) rows[std::string(agreement_name(agreement))] = replay.count(agreement);
@@ -103,15 +113,18 @@ std::string json(const std::string& path, const Capture& capture, const Replay& 
   auto& differing = rows["differing"] = nlohmann::ordered_json::array();
   for (std::int64_t q = 0; q < replay.queries; ++q) {
     const Agreement agreement = replay.verdicts[static_cast<std::size_t>(q)].agreement;
-    if (agreement != Agreement::kExact && agreement != Agreement::kNotGiven) differing.push_back(verdict_object(capture, replay, q));
+    if (agreement != Agreement::kExact && agreement != Agreement::kNotGiven)
+      differing.push_back(verdict_object(capture, replay, q));
   }
   if (replay.output_compared) {
-    object["output"] = {{"difference_expected_rows", replay.difference_expected_rows}, {"difference_own_rows", replay.difference_own_rows},
-                        {"bound", replay.output_bound}, {"worst_query", replay.worst_query}};
+    object["output"] = {{"difference_expected_rows", replay.difference_expected_rows},
+                        {"difference_own_rows", replay.difference_own_rows},
+                        {"bound", replay.output_bound},
+                        {"worst_query", replay.worst_query}};
   }
   object["bytes"] = {{"keys_values", replay.bytes.keys_values}, {"raw_index_keys", replay.bytes.raw_index_keys},
                      {"pooled_keys", replay.bytes.pooled_keys}, {"tables", replay.bytes.tables},
-                     {"scratch", replay.scratch_bytes}, {"dense_mask", replay.done.dense_mask_bytes}};
+                     {"scratch", replay.scratch_bytes},         {"dense_mask", replay.done.dense_mask_bytes}};
   object["digests"] = {{"rows", replay.rows_digest}, {"output", replay.output_digest}};
   return object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -16,7 +16,8 @@ namespace seriatim::cli {
 namespace {
 
 // The page of our own rows, judged by the capture's scores as anybody's.
-Status write_page(const std::string& path, const RunOptions& options, Capture capture, const Replay& replay, Executor& executor) {
+Status write_page(const std::string& path, const RunOptions& options, Capture capture, const Replay& replay,
+                  Executor& executor) {
   const Geometry& g = capture.geometry;
   Selection::About about;
   about.group_tokens = g.group_tokens();
@@ -25,9 +26,11 @@ Status write_page(const std::string& path, const RunOptions& options, Capture ca
   about.engine = "seriatim, on " + (capture.source.empty() ? options.capture : capture.source);
   std::vector<std::int64_t> visible;
   for (const std::int64_t position : capture.query_positions) visible.push_back(position - capture.anchor + 1);
-  const SelectionViews views{dense_view(replay.rows.data(), DType::kI32, {replay.queries, replay.row_capacity}),
-                             dense_view(static_cast<const void*>(visible.data()), DType::kI64, {replay.queries}), {},
-                             dense_view(replay.output.data(), DType::kF32, {replay.queries, g.query_heads(), g.value_dim()})};
+  const SelectionViews views{
+      dense_view(replay.rows.data(), DType::kI32, {replay.queries, replay.row_capacity}),
+      dense_view(static_cast<const void*>(visible.data()), DType::kI64, {replay.queries}),
+      {},
+      dense_view(replay.output.data(), DType::kF32, {replay.queries, g.query_heads(), g.value_dim()})};
   const auto selection = view_selection(views, std::move(about));
   if (!selection.ok()) return selection.status();
   const auto judge = judge_with(std::move(capture));
@@ -49,7 +52,8 @@ int run(const RunOptions& options) {
   const auto capture = Capture::open(options.capture);
   if (!capture.ok()) return refuse(capture.status());
   const auto executor = make_executor(options.threads);
-  if (executor == nullptr) return refuse(Status::error(Code::kOutOfMemory, "threads", "threads: the system refused memory"));
+  if (executor == nullptr)
+    return refuse(Status::error(Code::kOutOfMemory, "threads", "threads: the system refused memory"));
 
   ReplayOptions replay_options;
   replay_options.margin = options.margin;
@@ -63,7 +67,9 @@ int run(const RunOptions& options) {
   }
   const auto done = [&] {
     Progress progress;
-    replay_options.progress = [&progress](std::string_view stage, std::int64_t step, std::int64_t total) { progress(stage, step, total); };
+    replay_options.progress = [&progress](std::string_view stage, std::int64_t step, std::int64_t total) {
+      progress(stage, step, total);
+    };
     return replay(*capture, replay_options);
   }();
   if (!done.ok()) return refuse(done.status());
@@ -73,7 +79,8 @@ int run(const RunOptions& options) {
   if (!options.html.empty()) {
     if (Status s = write_page(options.html, options, *capture, *done, *executor); !s.ok()) return refuse(s);
   }
-  const std::string text = options.json ? json(options.capture, *capture, *done) : table(options.capture, *capture, *done);
+  const std::string text =
+      options.json ? json(options.capture, *capture, *done) : table(options.capture, *capture, *done);
   std::fputs(text.c_str(), stdout);
   return done->agrees() ? kAgrees : kDisagrees;
 }

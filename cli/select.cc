@@ -34,7 +34,8 @@ struct Scores {
 
 Result<Scores> admit_scores(const NpyArray& array) {
   const ConstTensor& view = array.view();
-  if (view.dtype != DType::kF32) return bad("scores", fmt::format("dtype {} where f32 is needed", dtype_name(view.dtype)));
+  if (view.dtype != DType::kF32)
+    return bad("scores", fmt::format("dtype {} where f32 is needed", dtype_name(view.dtype)));
   if (view.rank == 1) return Scores{dense_view(view.data, DType::kF32, {1, view.shape[0]}), 1, view.shape[0]};
   if (view.rank == 2) return Scores{view, view.shape[0], view.shape[1]};
   return bad("scores", fmt::format("rank {} where [G] or [Q, G] is needed", view.rank));
@@ -81,7 +82,8 @@ Result<Planned> select_file(const SelectOptions& options, const Geometry& geomet
   run = {options.anchor, options.visible.value_or(scores->groups * geometry.group_tokens())};
   if (Status s = geometry.check_run(run); !s.ok()) return s;
   if (geometry.groups(run.tokens) > scores->groups) {
-    return bad("scores", fmt::format("{} groups where {} visible tokens have {}", scores->groups, run.tokens, geometry.groups(run.tokens)));
+    return bad("scores", fmt::format("{} groups where {} visible tokens have {}", scores->groups, run.tokens,
+                                     geometry.groups(run.tokens)));
   }
   return plan_all(geometry, *scores, run, options.nan);
 }

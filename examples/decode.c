@@ -1,9 +1,17 @@
 /* One layer of an engine's decode loop in C: append a token, plan its row, attend. */
 #include <seriatim.h>
-
 #include <stdio.h>
 
-enum { kTokens = 200, kHeads = 4, kKvHeads = 2, kDim = 32, kIndexHeads = 4, kIndexDim = 128, kBudget = 64, kRow = kBudget + 3 };
+enum {
+  kTokens = 200,
+  kHeads = 4,
+  kKvHeads = 2,
+  kDim = 32,
+  kIndexHeads = 4,
+  kIndexDim = 128,
+  kBudget = 64,
+  kRow = kBudget + 3
+};
 
 /* What the model hands to the layer for one token; random here. */
 typedef struct token {
@@ -34,8 +42,8 @@ static seriatim_tensor dense(float* data, int32_t rank, int64_t a, int64_t b, in
   return tensor;
 }
 
-static seriatim_status decode(seriatim_transaction* step, int64_t user, int64_t position, token* t, seriatim_workspace* work,
-                              float* output, seriatim_error* error) {
+static seriatim_status decode(seriatim_transaction* step, int64_t user, int64_t position, token* t,
+                              seriatim_workspace* work, float* output, seriatim_error* error) {
   const seriatim_tensor key = dense(t->key, 3, 1, kKvHeads, kDim), value = dense(t->value, 3, 1, kKvHeads, kDim);
   const seriatim_tensor index_key = dense(t->index_key, 2, 1, kIndexDim, 0);
   const seriatim_tensor index_query = dense(t->index_query, 3, 1, kIndexHeads, kIndexDim);
@@ -44,7 +52,8 @@ static seriatim_status decode(seriatim_transaction* step, int64_t user, int64_t 
   int32_t row[kRow], count;
   const seriatim_rows rows = {row, kRow, &count};
   seriatim_status s = seriatim_transaction_append(step, user, 0, position, &key, &value, &index_key, NULL, error);
-  if (s == SERIATIM_OK) s = seriatim_plan(&layer, &index_query, NULL, &position, 1, SERIATIM_NAN_REFUSE, work, &rows, error);
+  if (s == SERIATIM_OK)
+    s = seriatim_plan(&layer, &index_query, NULL, &position, 1, SERIATIM_NAN_REFUSE, work, &rows, error);
   if (s == SERIATIM_OK) s = seriatim_attend(&layer, &query, &position, 1, NULL, 0, &rows, work, &out, NULL, error);
   if (s == SERIATIM_OK) s = seriatim_transaction_commit(step, error); /* all of the token, or none of it */
   return s;

@@ -23,8 +23,8 @@ Token next_token(const Geometry& g, std::mt19937& random) {
           fill(g.query_heads() * g.head_dim()), fill(g.index_heads() * g.index_dim())};
 }
 
-Status decode(const Geometry& g, Cache& cache, SequenceId user, Workspace& work, std::int64_t position, const Token& token,
-              std::vector<float>& output) {
+Status decode(const Geometry& g, Cache& cache, SequenceId user, Workspace& work, std::int64_t position,
+              const Token& token, std::vector<float>& output) {
   std::vector<std::int32_t> row(static_cast<std::size_t>(g.row_capacity()));
   std::int32_t count = 0;
   const Rows rows{row.data(), g.row_capacity(), &count};
@@ -39,9 +39,11 @@ Status decode(const Geometry& g, Cache& cache, SequenceId user, Workspace& work,
   const auto layer = step->layer(user, 0);  // the staged token is visible to its own query
   if (!layer.ok()) return layer.status();
 
-  const IndexQueries index{dense_view(token.index_query.data(), DType::kF32, {1, g.index_heads(), g.index_dim()}), {}, {&position, 1}};
+  const IndexQueries index{
+      dense_view(token.index_query.data(), DType::kF32, {1, g.index_heads(), g.index_dim()}), {}, {&position, 1}};
   if (Status s = plan(*layer, index, NanPolicy::kRefuse, work, rows); !s.ok()) return s;
-  const AttendQueries queries{dense_view(token.query.data(), DType::kF32, {1, g.query_heads(), g.head_dim()}), {&position, 1}, {}};
+  const AttendQueries queries{
+      dense_view(token.query.data(), DType::kF32, {1, g.query_heads(), g.head_dim()}), {&position, 1}, {}};
   const Tensor out = dense_view(static_cast<void*>(output.data()), DType::kF32, {1, g.query_heads(), g.value_dim()});
   if (Status s = attend(*layer, queries, rows, work, out, {}); !s.ok()) return s;
   return step->commit();  // all of the token, or none of it
@@ -70,8 +72,9 @@ int main() {
     }
   }
   const WorkDone& done = work->done();
-  std::printf("%lld tokens decoded, %lld of them from dense rows; %lld row tokens read where dense attention reads %d\n",
-              static_cast<long long>(done.queries), static_cast<long long>(done.dense_rows),
-              static_cast<long long>(done.row_tokens), 200 * 201 / 2);
+  std::printf(
+      "%lld tokens decoded, %lld of them from dense rows; %lld row tokens read where dense attention reads %d\n",
+      static_cast<long long>(done.queries), static_cast<long long>(done.dense_rows),
+      static_cast<long long>(done.row_tokens), 200 * 201 / 2);
   return done.queries == 200 && done.dense_rows == 67 ? 0 : 1;
 }

@@ -1,6 +1,6 @@
-// A decode loop on a device: the cache stays the host's, its pages have copies on the device, and each step runs there. The
-// outputs are the host's, bit for bit. example_device [NAME]: a name of `seriatim devices`; without one, the first that
-// keeps the bits.
+// A decode loop on a device: the cache stays the host's, its pages have copies on the device, and each step runs there.
+// The outputs are the host's, bit for bit. example_device [NAME]: a name of `seriatim devices`; without one, the first
+// that keeps the bits.
 #include "seriatim/device.hpp"
 
 #include <cstdio>
@@ -50,12 +50,14 @@ Result<OnDevice> set_up(const std::string& name, const Geometry& g, std::int64_t
 }
 
 // One token: on the device, and on the host to compare with.
-Status decode(const Geometry& g, Cache& cache, SequenceId user, OnDevice& on, Workspace& host, std::int64_t position, const Token& token,
-              std::vector<float>& output, std::vector<float>& host_output) {
+Status decode(const Geometry& g, Cache& cache, SequenceId user, OnDevice& on, Workspace& host, std::int64_t position,
+              const Token& token, std::vector<float>& output, std::vector<float>& host_output) {
   std::vector<std::int32_t> row(static_cast<std::size_t>(g.row_capacity()));
   std::int32_t count = 0;
   const Rows rows{row.data(), g.row_capacity(), &count};
-  const auto view = [&](std::vector<float>& to) { return dense_view(static_cast<void*>(to.data()), DType::kF32, {1, g.query_heads(), g.value_dim()}); };
+  const auto view = [&](std::vector<float>& to) {
+    return dense_view(static_cast<void*>(to.data()), DType::kF32, {1, g.query_heads(), g.value_dim()});
+  };
 
   auto step = cache.begin();
   if (!step.ok()) return step.status();
@@ -66,8 +68,10 @@ Status decode(const Geometry& g, Cache& cache, SequenceId user, OnDevice& on, Wo
   if (Status s = step->append(user, 0, batch); !s.ok()) return s;
   const auto layer = step->layer(user, 0);
   if (!layer.ok()) return layer.status();
-  const IndexQueries index{dense_view(token.index_query.data(), DType::kF32, {1, g.index_heads(), g.index_dim()}), {}, {&position, 1}};
-  const AttendQueries queries{dense_view(token.query.data(), DType::kF32, {1, g.query_heads(), g.head_dim()}), {&position, 1}, {}};
+  const IndexQueries index{
+      dense_view(token.index_query.data(), DType::kF32, {1, g.index_heads(), g.index_dim()}), {}, {&position, 1}};
+  const AttendQueries queries{
+      dense_view(token.query.data(), DType::kF32, {1, g.query_heads(), g.head_dim()}), {&position, 1}, {}};
 
   if (Status s = on.sequence.stage(0, *layer); !s.ok()) return s;  // the new token crosses, nothing else
   if (Status s = on.work.plan(on.sequence, 0, index, NanPolicy::kRefuse, rows); !s.ok()) return s;
@@ -116,7 +120,9 @@ int main(int argc, char** argv) {
   std::vector<float> host_output(output.size());
   int same = 0;
   for (std::int64_t position = 0; position < 200; ++position) {
-    if (Status s = decode(*g, **cache, *user, *on, *host, position, next_token(*g, random), output, host_output); !s.ok()) return fail(s);
+    if (Status s = decode(*g, **cache, *user, *on, *host, position, next_token(*g, random), output, host_output);
+        !s.ok())
+      return fail(s);
     same += output == host_output ? 1 : 0;
   }
   std::printf("200 tokens decoded, %d outputs equal to the host's\n", same);

@@ -35,7 +35,8 @@ LayerTokens model_layer(const Geometry& g, std::int64_t layer, std::int64_t posi
   t.index_keys = fill(g.index_dim(), 0.03f);
   t.batch.first_position = position;
   t.batch.keys = dense_view(static_cast<const void*>(t.keys.data()), DType::kF32, {count, g.kv_heads(), g.head_dim()});
-  t.batch.values = dense_view(static_cast<const void*>(t.values.data()), DType::kF32, {count, g.kv_heads(), g.value_dim()});
+  t.batch.values =
+      dense_view(static_cast<const void*>(t.values.data()), DType::kF32, {count, g.kv_heads(), g.value_dim()});
   t.batch.index_keys = dense_view(static_cast<const void*>(t.index_keys.data()), DType::kF32, {count, g.index_dim()});
   return t;
 }
@@ -56,7 +57,8 @@ Status step(Cache& cache, std::int64_t layers, const std::vector<Turn>& turns) {
       const std::int64_t frontier = before->run().anchor + before->run().tokens;
       const LayerTokens tokens = model_layer(cache.geometry(), layer, frontier, turn.text);
       if (Status s = transaction->append(turn.user, layer, tokens.batch); !s.ok()) return s;
-      // Here the engine plans and attends over transaction->layer(turn.user, layer), which holds the new tokens already.
+      // Here the engine plans and attends over transaction->layer(turn.user, layer), which holds the new tokens
+      // already.
     }
   }
   return transaction->commit();
@@ -97,7 +99,8 @@ Status serve(const Geometry& geometry, const std::string& file) {
     if (Status s = step(**again, 3, {{user.id, " And then?"}}); !s.ok()) return s;
     const auto now = (*again)->snapshot(user.id);
     if (!now.ok()) return now.status();
-    std::printf("user %lld goes on at position %lld\n", static_cast<long long>(user.saved), static_cast<long long>(now->run().tokens));
+    std::printf("user %lld goes on at position %lld\n", static_cast<long long>(user.saved),
+                static_cast<long long>(now->run().tokens));
     if (Status s = now->check(); !s.ok()) return s;  // nobody has cut the file meanwhile
   }
   return {};

@@ -1,24 +1,29 @@
 // seriatim.h: the C ABI of Seriatim, deterministic sparse attention. C99 alone; also valid C++.
 //
 // Conventions, which hold for every function unless it says otherwise
-//  1. Handles are opaque. What X_create, _begin, _snapshot or _copy gives is the caller's until X_destroy, which takes NULL
+//  1. Handles are opaque. What X_create, _begin, _snapshot or _copy gives is the caller's until X_destroy, which takes
+//  NULL
 //     too. A handle keeps alive what it was made from: destroy them in any order.
-//  2. A function that can fail returns a status: SERIATIM_OK (0) or what went wrong. Its last parameter is a caller-owned
+//  2. A function that can fail returns a status: SERIATIM_OK (0) or what went wrong. Its last parameter is a
+//  caller-owned
 //     seriatim_error that says it in words, or NULL. On any error outputs, handles and caches are exactly as they were.
-//  3. NULL where something is needed is SERIATIM_INVALID_ARGUMENT and names the parameter. "or NULL" says where NULL means
+//  3. NULL where something is needed is SERIATIM_INVALID_ARGUMENT and names the parameter. "or NULL" says where NULL
+//  means
 //     that there is none. An array of no elements may be NULL.
-//  4. A struct that starts with struct_size may grow at its end in later versions. X_init sets it and every default; call
-//     that first. An older caller's smaller struct is accepted, and what it lacks has its default. A newer caller's larger
-//     one is refused (UNSUPPORTED) unless the bytes this library does not know are zero; those of an output are set to
-//     zero. A size that no version can have is INVALID_ARGUMENT.
-//     Structs without struct_size never change.
+//  4. A struct that starts with struct_size may grow at its end in later versions. X_init sets it and every default;
+//  call
+//     that first. An older caller's smaller struct is accepted, and what it lacks has its default. A newer caller's
+//     larger one is refused (UNSUPPORTED) unless the bytes this library does not know are zero; those of an output are
+//     set to zero. A size that no version can have is INVALID_ARGUMENT. Structs without struct_size never change.
 //  5. Memory is the caller's: arrays come with their number of elements, tensors with strides in bytes. Pointers that a
 //     function gives are borrowed from the handle they came from. Input is never written.
-//  6. int32_t stands for enumerations and flags (0: false, 1: true; others are refused), int64_t for counts, positions, bytes.
-//  7. Nothing here throws, exits or prints. In return, callbacks must come back: no exception and no longjmp leaves them.
+//  6. int32_t stands for enumerations and flags (0: false, 1: true; others are refused), int64_t for counts, positions,
+//  bytes.
+//  7. Nothing here throws, exits or prints. In return, callbacks must come back: no exception and no longjmp leaves
+//  them.
 //  8. Threads: different handles at once, always. One handle: reading calls (those that take it const) at once; a cache
-//     also while another thread changes it; a transaction and a workspace serve one call at a time. Destroy a handle when
-//     no other call uses it.
+//     also while another thread changes it; a transaction and a workspace serve one call at a time. Destroy a handle
+//     when no other call uses it.
 //  9. The bits of results depend on the input alone: not on threads, executor, kernels, batch or chunking.
 //
 // Words: docs/design.md. A token's position is absolute; a query sees the visible run anchor .. its own position.
@@ -43,19 +48,19 @@ extern "C" {
 typedef int32_t seriatim_status;
 enum {
   SERIATIM_OK = 0,
-  SERIATIM_INVALID_ARGUMENT = 1,   // shape, stride, dtype, count, option or pointer that does not fit
-  SERIATIM_NOT_A_NUMBER = 2,       // a NaN score
-  SERIATIM_NOT_FINITE = 3,         // a non-finite key, value, query, index key or weight
-  SERIATIM_OVERFLOW = 4,           // finite input, but a logit passed f32 or an output its dtype; or a size past 64 bits
-  SERIATIM_NOT_CONTIGUOUS = 5,     // a position that is not the successor of the frontier
+  SERIATIM_INVALID_ARGUMENT = 1,  // shape, stride, dtype, count, option or pointer that does not fit
+  SERIATIM_NOT_A_NUMBER = 2,      // a NaN score
+  SERIATIM_NOT_FINITE = 3,        // a non-finite key, value, query, index key or weight
+  SERIATIM_OVERFLOW = 4,          // finite input, but a logit passed f32 or an output its dtype; or a size past 64 bits
+  SERIATIM_NOT_CONTIGUOUS = 5,    // a position that is not the successor of the frontier
   SERIATIM_NOT_CHRONOLOGICAL = 6,  // a row that is not canonical: order, tail or width
   SERIATIM_CAPACITY = 7,           // more tokens than the cache, workspace or array was made for
   SERIATIM_OUT_OF_MEMORY = 8,
-  SERIATIM_CORRUPT = 9,            // a file that is truncated, damaged or contradicts itself
-  SERIATIM_UNSUPPORTED = 10,       // a version, dtype or feature that this build does not know
-  SERIATIM_IO = 11,                // the system refused to read or write a file
-  SERIATIM_NOT_FOUND = 12,         // a sequence or a name that is not there
-  SERIATIM_INTERNAL = 13           // a fault of the library itself: please report it
+  SERIATIM_CORRUPT = 9,       // a file that is truncated, damaged or contradicts itself
+  SERIATIM_UNSUPPORTED = 10,  // a version, dtype or feature that this build does not know
+  SERIATIM_IO = 11,           // the system refused to read or write a file
+  SERIATIM_NOT_FOUND = 12,    // a sequence or a name that is not there
+  SERIATIM_INTERNAL = 13      // a fault of the library itself: please report it
 };
 
 // Strings are cut to fit and end in 0. After success: code 0, place -1, empty strings.
@@ -63,14 +68,14 @@ typedef struct seriatim_error {
   size_t struct_size;
   seriatim_status code;
   int32_t reserved;
-  int64_t row;         // query, batch row, layer or sequence at fault; -1: none
-  int64_t index;       // token, group, element, head or byte within it; -1: none
-  char argument[72];   // the parameter, option or section at fault
-  char message[264];   // one line for a person; starts with the argument
+  int64_t row;        // query, batch row, layer or sequence at fault; -1: none
+  int64_t index;      // token, group, element, head or byte within it; -1: none
+  char argument[72];  // the parameter, option or section at fault
+  char message[264];  // one line for a person; starts with the argument
 } seriatim_error;
 
-// Where struct_size is too small for code, row and index (0: it was not initialised), the call it was given to does nothing
-// but give SERIATIM_INVALID_ARGUMENT.
+// Where struct_size is too small for code, row and index (0: it was not initialised), the call it was given to does
+// nothing but give SERIATIM_INVALID_ARGUMENT.
 SERIATIM_API void seriatim_error_init(seriatim_error* error);
 // "InvalidArgument"; "Unknown" for a number that is no status. Never NULL.
 SERIATIM_API const char* seriatim_status_name(seriatim_status status);
@@ -112,8 +117,8 @@ typedef void (*seriatim_task)(void* task_data, int64_t unit, int32_t worker);
 typedef struct seriatim_executor_callbacks {
   size_t struct_size;
   void* user;
-  // Calls task(task_data, unit, worker) once for every unit 0 .. units - 1, in any order on any threads, and returns when all
-  // are done. May be called from several threads at once, and from inside a task.
+  // Calls task(task_data, unit, worker) once for every unit 0 .. units - 1, in any order on any threads, and returns
+  // when all are done. May be called from several threads at once, and from inside a task.
   void (*run)(void* user, int64_t units, seriatim_task task, void* task_data);
   void (*dispose)(void* user);  // or NULL; called once, when nothing uses the executor any more
   int32_t concurrency;          // the most units that run at once: 1..1024
@@ -122,9 +127,10 @@ typedef struct seriatim_executor_callbacks {
 
 SERIATIM_API void seriatim_executor_callbacks_init(seriatim_executor_callbacks* callbacks);
 // The library's own threads; 0: as many as the process may use, at most 1024. Errors  INVALID_ARGUMENT. OUT_OF_MEMORY.
-SERIATIM_API seriatim_status seriatim_executor_create(int32_t threads, seriatim_executor** executor, seriatim_error* error);
-// An engine's own pool. If run leaves a unit out, runs one twice or passes a worker out of range, the call that used it ends
-// with INVALID_ARGUMENT, names the executor and leaves its outputs unspecified. On error dispose is not called.
+SERIATIM_API seriatim_status seriatim_executor_create(int32_t threads, seriatim_executor** executor,
+                                                      seriatim_error* error);
+// An engine's own pool. If run leaves a unit out, runs one twice or passes a worker out of range, the call that used it
+// ends with INVALID_ARGUMENT, names the executor and leaves its outputs unspecified. On error dispose is not called.
 SERIATIM_API seriatim_status seriatim_executor_create_custom(const seriatim_executor_callbacks* callbacks,
                                                              seriatim_executor** executor, seriatim_error* error);
 SERIATIM_API seriatim_status seriatim_executor_concurrency(const seriatim_executor* executor, int32_t* concurrency,
@@ -159,32 +165,37 @@ SERIATIM_API void seriatim_allocator_destroy(seriatim_allocator* allocator);
 typedef struct seriatim_geometry seriatim_geometry;
 
 enum { SERIATIM_POOLING_MEAN = 0, SERIATIM_POOLING_NONE = 1 };  // none: r = 1, index keys arrive finished
-enum { SERIATIM_SCALE_AFTER_SUM = 0, SERIATIM_SCALE_BEFORE_RELU = 1, SERIATIM_SCALE_AFTER_RELU = 2, SERIATIM_SCALE_NOWHERE = 3 };
+enum {
+  SERIATIM_SCALE_AFTER_SUM = 0,
+  SERIATIM_SCALE_BEFORE_RELU = 1,
+  SERIATIM_SCALE_AFTER_RELU = 2,
+  SERIATIM_SCALE_NOWHERE = 3
+};
 
 typedef struct seriatim_geometry_options {  // the defaults are those of QSA
   size_t struct_size;
-  int64_t group_tokens;   // r = 4
-  int64_t budget_tokens;  // B = 2048, a multiple of r
-  int64_t query_heads;    // 24, a multiple of kv_heads
-  int64_t kv_heads;       // 2
-  int64_t head_dim;       // 256
-  int64_t value_dim;      // 0: head_dim
-  int64_t index_heads;    // 4
-  int64_t index_dim;      // 128
-  int64_t index_rotary_dim;     // 64; even, at most index_dim; 0: no rotation
-  double rope_theta;            // 1e7; 0 in what _get gives: inv_freq is what counts
-  const float* inv_freq;        // [inv_freq_count] = index_rotary_dim / 2, or NULL with 0: from rope_theta
+  int64_t group_tokens;      // r = 4
+  int64_t budget_tokens;     // B = 2048, a multiple of r
+  int64_t query_heads;       // 24, a multiple of kv_heads
+  int64_t kv_heads;          // 2
+  int64_t head_dim;          // 256
+  int64_t value_dim;         // 0: head_dim
+  int64_t index_heads;       // 4
+  int64_t index_dim;         // 128
+  int64_t index_rotary_dim;  // 64; even, at most index_dim; 0: no rotation
+  double rope_theta;         // 1e7; 0 in what _get gives: inv_freq is what counts
+  const float* inv_freq;     // [inv_freq_count] = index_rotary_dim / 2, or NULL with 0: from rope_theta
   int64_t inv_freq_count;
-  const uint8_t* rope_axes;     // [rope_axes_count] = index_rotary_dim / 2, in 0..2, or NULL with 0: the position
+  const uint8_t* rope_axes;  // [rope_axes_count] = index_rotary_dim / 2, in 0..2, or NULL with 0: the position
   int64_t rope_axes_count;
-  float softmax_scale;          // 0: 1/sqrt(head_dim)
-  float norm_eps;               // 1e-6
-  int32_t values_alias_keys;    // 1: values are the leading value_dim of the keys
-  int32_t pooling;              // SERIATIM_POOLING_MEAN
-  int32_t relu;                 // 1
-  int32_t scale_at;             // SERIATIM_SCALE_AFTER_SUM
-  int32_t kv_dtype;             // SERIATIM_F32; storage of keys and values
-  int32_t index_dtype;          // SERIATIM_F32; storage and rounding of index keys
+  float softmax_scale;        // 0: 1/sqrt(head_dim)
+  float norm_eps;             // 1e-6
+  int32_t values_alias_keys;  // 1: values are the leading value_dim of the keys
+  int32_t pooling;            // SERIATIM_POOLING_MEAN
+  int32_t relu;               // 1
+  int32_t scale_at;           // SERIATIM_SCALE_AFTER_SUM
+  int32_t kv_dtype;           // SERIATIM_F32; storage of keys and values
+  int32_t index_dtype;        // SERIATIM_F32; storage and rounding of index keys
 } seriatim_geometry_options;
 
 // What a row of `visible` tokens looks like.
@@ -198,11 +209,11 @@ typedef struct seriatim_row_shape {
 
 SERIATIM_API void seriatim_geometry_options_init(seriatim_geometry_options* options);
 // Errors  INVALID_ARGUMENT, OVERFLOW: the option at fault.
-SERIATIM_API seriatim_status seriatim_geometry_create(const seriatim_geometry_options* options, seriatim_geometry** geometry,
-                                                      seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_geometry_create(const seriatim_geometry_options* options,
+                                                      seriatim_geometry** geometry, seriatim_error* error);
 // Gives   every field, defaults filled in; inv_freq and rope_axes are borrowed. Takes  options initialised.
-SERIATIM_API seriatim_status seriatim_geometry_get(const seriatim_geometry* geometry, seriatim_geometry_options* options,
-                                                   seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_geometry_get(const seriatim_geometry* geometry,
+                                                   seriatim_geometry_options* options, seriatim_error* error);
 // Errors  INVALID_ARGUMENT: visible negative or above 2^31.
 SERIATIM_API seriatim_status seriatim_geometry_row_shape(const seriatim_geometry* geometry, int64_t visible,
                                                          seriatim_row_shape* shape, seriatim_error* error);
@@ -215,27 +226,32 @@ enum { SERIATIM_NAN_REFUSE = 0, SERIATIM_NAN_EXCLUDE = 1 };  // a NaN score is a
 // Scratch entries (int32) for `groups` scores; -1 where groups is negative.
 SERIATIM_API int64_t seriatim_select_scratch_entries(int64_t groups);
 // The min(keep, groups) best groups, score descending and then group ascending, handed out ascending.
-// Gives   chosen[0 .. *count); what lies past them is untouched. Fewer than min(keep, groups) where NaN groups are excluded.
-// Errors  INVALID_ARGUMENT: keep negative, chosen or scratch too small. NOT_A_NUMBER: index = the first NaN's group.
+// Gives   chosen[0 .. *count); what lies past them is untouched. Fewer than min(keep, groups) where NaN groups are
+// excluded. Errors  INVALID_ARGUMENT: keep negative, chosen or scratch too small. NOT_A_NUMBER: index = the first NaN's
+// group.
 SERIATIM_API seriatim_status seriatim_select(const float* scores, int64_t groups, int64_t keep, int32_t nan_policy,
                                              int32_t* scratch, int64_t scratch_entries, int32_t* chosen,
-                                             int64_t chosen_entries, int64_t query, int64_t* count, seriatim_error* error);
+                                             int64_t chosen_entries, int64_t query, int64_t* count,
+                                             seriatim_error* error);
 // Chosen groups -> positions, the raw tail last.
 // Takes   groups strictly ascending; row of row_capacity entries or more
 // Gives   row[0 .. *count) ascending, -1 up to row_entries
 // Errors  INVALID_ARGUMENT: the run, a group (index = its place in groups), sizes.
 SERIATIM_API seriatim_status seriatim_expand_row(const seriatim_geometry* geometry, int64_t anchor, int64_t visible,
                                                  const int32_t* groups, int64_t group_count, int32_t* row,
-                                                 int64_t row_entries, int64_t query, int64_t* count, seriatim_error* error);
+                                                 int64_t row_entries, int64_t query, int64_t* count,
+                                                 seriatim_error* error);
 // Errors  INVALID_ARGUMENT: visible negative or above 2^31.
 SERIATIM_API seriatim_status seriatim_plan_row_scratch_entries(const seriatim_geometry* geometry, int64_t visible,
                                                                int64_t* entries, seriatim_error* error);
 // Both: scores of all floor(visible / r) groups -> row. Gives and errors as seriatim_select and seriatim_expand_row.
 SERIATIM_API seriatim_status seriatim_plan_row(const seriatim_geometry* geometry, int64_t anchor, int64_t visible,
-                                               const float* scores, int64_t score_count, int32_t nan_policy, int32_t* scratch,
-                                               int64_t scratch_entries, int32_t* row, int64_t row_entries,
-                                               int64_t query, int64_t* count, seriatim_error* error);
-// What attention demands of any row. Errors  NOT_CHRONOLOGICAL: index = the entry. INVALID_ARGUMENT: an entry outside the run.
+                                               const float* scores, int64_t score_count, int32_t nan_policy,
+                                               int32_t* scratch, int64_t scratch_entries, int32_t* row,
+                                               int64_t row_entries, int64_t query, int64_t* count,
+                                               seriatim_error* error);
+// What attention demands of any row. Errors  NOT_CHRONOLOGICAL: index = the entry. INVALID_ARGUMENT: an entry outside
+// the run.
 SERIATIM_API seriatim_status seriatim_check_ascending(int64_t anchor, int64_t visible, const int32_t* row,
                                                       int64_t count, int64_t query, seriatim_error* error);
 // What the contract demands of a canonical row besides. exact_width 0 admits rows made shorter by excluded NaN groups.
@@ -248,23 +264,28 @@ SERIATIM_API seriatim_status seriatim_check_row(const seriatim_geometry* geometr
 // Takes   index_keys [T, index_dim] in index_dtype, of which the first opens a group; index_norm_weight [index_dim] f32
 // Gives   pooled [floor(T / r), index_dim] in index_dtype
 // Errors  INVALID_ARGUMENT. NOT_FINITE: row = token, index = dim. OUT_OF_MEMORY.
-SERIATIM_API seriatim_status seriatim_pool_keys(const seriatim_geometry* geometry, const seriatim_tensor* index_norm_weight,
+SERIATIM_API seriatim_status seriatim_pool_keys(const seriatim_geometry* geometry,
+                                                const seriatim_tensor* index_norm_weight,
                                                 const seriatim_tensor* index_keys, int64_t first_position,
-                                                const int32_t* coordinates, const seriatim_tensor* pooled, seriatim_error* error);
+                                                const int32_t* coordinates, const seriatim_tensor* pooled,
+                                                seriatim_error* error);
 // Norm and rotation of index queries that arrive raw.
 // Takes   index_queries [Q, index_heads, index_dim]; positions [query_count] = [Q]
 // Gives   prepared, as index_queries. Errors  as seriatim_pool_keys, row = query.
 SERIATIM_API seriatim_status seriatim_prepare_index_queries(const seriatim_geometry* geometry,
                                                             const seriatim_tensor* index_norm_weight,
-                                                            const seriatim_tensor* index_queries, const int64_t* positions,
-                                                            int64_t query_count, const int32_t* coordinates,
-                                                            const seriatim_tensor* prepared, seriatim_error* error);
+                                                            const seriatim_tensor* index_queries,
+                                                            const int64_t* positions, int64_t query_count,
+                                                            const int32_t* coordinates, const seriatim_tensor* prepared,
+                                                            seriatim_error* error);
 // Takes   index_queries [index_heads, index_dim], of one query, and pooled [G, index_dim] in index_dtype, finished;
 //         index_head_weights [index_heads] f32, or NULL
 // Gives   scores[0 .. G). Errors  INVALID_ARGUMENT. OUT_OF_MEMORY. Memory  the pooled keys once more, freed at the end.
-SERIATIM_API seriatim_status seriatim_score_groups(const seriatim_geometry* geometry, const seriatim_tensor* index_queries,
-                                                   const seriatim_tensor* index_head_weights, const seriatim_tensor* pooled,
-                                                   float* scores, int64_t score_count, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_score_groups(const seriatim_geometry* geometry,
+                                                   const seriatim_tensor* index_queries,
+                                                   const seriatim_tensor* index_head_weights,
+                                                   const seriatim_tensor* pooled, float* scores, int64_t score_count,
+                                                   seriatim_error* error);
 
 // ---- Cache: keys, values and index keys of many sequences in pages. docs/cache.md tells the life of a token.
 
@@ -282,14 +303,14 @@ typedef struct seriatim_layer_options {
 typedef struct seriatim_cache_options {
   size_t struct_size;
   const seriatim_layer_options* layers;  // [layer_count], or NULL: all are indexed, with zero weights
-  int64_t layer_count;            // 1; at most 2^20
-  int64_t capacity_tokens;        // over all sequences, rounded up to whole pages
-  int64_t capacity_bytes;         // instead of capacity_tokens
-  int64_t page_tokens;            // a multiple of 16 groups; 0: the smallest of at least 256 tokens
-  seriatim_allocator* allocator;  // or NULL: the heap
-  const char* kernels;            // or NULL: as seriatim_kernels_chosen says
-  int32_t reserve;                // 1: take all pages' memory at once
-  int32_t reserved;               // 0
+  int64_t layer_count;                   // 1; at most 2^20
+  int64_t capacity_tokens;               // over all sequences, rounded up to whole pages
+  int64_t capacity_bytes;                // instead of capacity_tokens
+  int64_t page_tokens;                   // a multiple of 16 groups; 0: the smallest of at least 256 tokens
+  seriatim_allocator* allocator;         // or NULL: the heap
+  const char* kernels;                   // or NULL: as seriatim_kernels_chosen says
+  int32_t reserve;                       // 1: take all pages' memory at once
+  int32_t reserved;                      // 0
 } seriatim_cache_options;
 
 typedef struct seriatim_cache_bytes {  // a page that several hold counts once
@@ -302,8 +323,9 @@ typedef struct seriatim_cache_bytes {  // a page that several hold counts once
 SERIATIM_API void seriatim_cache_options_init(seriatim_cache_options* options);
 SERIATIM_API void seriatim_cache_bytes_init(seriatim_cache_bytes* bytes);
 // Errors  INVALID_ARGUMENT, NOT_FINITE: options. NOT_FOUND: kernels. OVERFLOW. OUT_OF_MEMORY.
-SERIATIM_API seriatim_status seriatim_cache_create(const seriatim_geometry* geometry, const seriatim_cache_options* options,
-                                                   seriatim_cache** cache, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_cache_create(const seriatim_geometry* geometry,
+                                                   const seriatim_cache_options* options, seriatim_cache** cache,
+                                                   seriatim_error* error);
 SERIATIM_API void seriatim_cache_destroy(seriatim_cache* cache);
 SERIATIM_API seriatim_status seriatim_cache_get_bytes(const seriatim_cache* cache, seriatim_cache_bytes* bytes,
                                                       seriatim_error* error);
@@ -312,10 +334,12 @@ SERIATIM_API seriatim_status seriatim_cache_trim(seriatim_cache* cache, seriatim
 
 // Errors of all that follow  NOT_FOUND: sequence. INVALID_ARGUMENT: it is in the open transaction. OUT_OF_MEMORY.
 // A new, empty sequence whose first token will have position anchor. Ids are never used again.
-SERIATIM_API seriatim_status seriatim_cache_add(seriatim_cache* cache, int64_t anchor, int64_t* sequence, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_cache_add(seriatim_cache* cache, int64_t anchor, int64_t* sequence,
+                                                seriatim_error* error);
 SERIATIM_API seriatim_status seriatim_cache_remove(seriatim_cache* cache, int64_t sequence, seriatim_error* error);
 // Forgets every token and starts over at anchor.
-SERIATIM_API seriatim_status seriatim_cache_reset(seriatim_cache* cache, int64_t sequence, int64_t anchor, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_cache_reset(seriatim_cache* cache, int64_t sequence, int64_t anchor,
+                                                  seriatim_error* error);
 // Keeps the first `tokens` tokens.
 SERIATIM_API seriatim_status seriatim_cache_truncate(seriatim_cache* cache, int64_t sequence, int64_t tokens,
                                                      seriatim_error* error);
@@ -323,16 +347,17 @@ SERIATIM_API seriatim_status seriatim_cache_truncate(seriatim_cache* cache, int6
 SERIATIM_API seriatim_status seriatim_cache_evict_prefix(seriatim_cache* cache, int64_t sequence, int64_t tokens,
                                                          seriatim_error* error);
 // A new sequence that holds what this one does; pages are shared until one of the two writes to them.
-SERIATIM_API seriatim_status seriatim_cache_fork(seriatim_cache* cache, int64_t sequence, int64_t* forked, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_cache_fork(seriatim_cache* cache, int64_t sequence, int64_t* forked,
+                                                 seriatim_error* error);
 // Appends what source holds at first_position .. first_position + tokens - 1 to destination. NOT_CONTIGUOUS. CAPACITY.
-SERIATIM_API seriatim_status seriatim_cache_copy(seriatim_cache* cache, int64_t source, int64_t first_position, int64_t tokens,
-                                                 int64_t destination, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_cache_copy(seriatim_cache* cache, int64_t source, int64_t first_position,
+                                                 int64_t tokens, int64_t destination, seriatim_error* error);
 
 // Writes sequences to one file, whole or not at all (docs/cache_file.md).
 // Takes   sequences [count], distinct; NULL with a count of -1: all there are
 // Errors  NOT_FOUND. INVALID_ARGUMENT: one twice. IO.
-SERIATIM_API seriatim_status seriatim_cache_save(const seriatim_cache* cache, const char* path, const int64_t* sequences,
-                                                 int64_t count, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_cache_save(const seriatim_cache* cache, const char* path,
+                                                 const int64_t* sequences, int64_t count, seriatim_error* error);
 
 // Read and checked; mapped read-only and not checked; mapped and checked.
 enum { SERIATIM_RESTORE_COPY = 0, SERIATIM_RESTORE_MAP = 1, SERIATIM_RESTORE_MAP_VERIFIED = 2 };
@@ -350,8 +375,8 @@ SERIATIM_API seriatim_status seriatim_cache_restore(seriatim_cache* cache, const
 
 // ---- Snapshot: an immutable state of one sequence, for any number of readers
 
-SERIATIM_API seriatim_status seriatim_cache_snapshot(const seriatim_cache* cache, int64_t sequence, seriatim_snapshot** snapshot,
-                                                     seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_cache_snapshot(const seriatim_cache* cache, int64_t sequence,
+                                                     seriatim_snapshot** snapshot, seriatim_error* error);
 SERIATIM_API seriatim_status seriatim_snapshot_copy(const seriatim_snapshot* snapshot, seriatim_snapshot** copy,
                                                     seriatim_error* error);
 // Ask after reading and before using the result where a sequence was restored by mapping.
@@ -361,22 +386,27 @@ SERIATIM_API void seriatim_snapshot_destroy(seriatim_snapshot* snapshot);
 
 // ---- Transaction: appends to any layers and sequences, published together or not at all. One is open at a time.
 
-SERIATIM_API seriatim_status seriatim_cache_begin(seriatim_cache* cache, seriatim_transaction** transaction, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_cache_begin(seriatim_cache* cache, seriatim_transaction** transaction,
+                                                  seriatim_error* error);
 // Stages tokens of one layer. All layers of a sequence must reach the same frontier before the commit.
-// Takes   keys [T, kv_heads, head_dim] and values [T, kv_heads, value_dim] in kv_dtype; values NULL exactly when they alias
-//         the keys; index_keys [T, index_dim] in index_dtype, NULL exactly when the layer is not indexed; coordinates [T][3],
-//         exactly when the geometry names rope_axes, else NULL
-// Errors  NOT_FOUND. INVALID_ARGUMENT. NOT_CONTIGUOUS: first_position is not the staged frontier (row = sequence, index =
+// Takes   keys [T, kv_heads, head_dim] and values [T, kv_heads, value_dim] in kv_dtype; values NULL exactly when they
+// alias
+//         the keys; index_keys [T, index_dim] in index_dtype, NULL exactly when the layer is not indexed; coordinates
+//         [T][3], exactly when the geometry names rope_axes, else NULL
+// Errors  NOT_FOUND. INVALID_ARGUMENT. NOT_CONTIGUOUS: first_position is not the staged frontier (row = sequence, index
+// =
 //         where it goes on). CAPACITY. OUT_OF_MEMORY. NOT_FINITE: row = token, index = element.
-SERIATIM_API seriatim_status seriatim_transaction_append(seriatim_transaction* transaction, int64_t sequence, int64_t layer,
-                                                         int64_t first_position, const seriatim_tensor* keys,
-                                                         const seriatim_tensor* values, const seriatim_tensor* index_keys,
-                                                         const int32_t* coordinates, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_transaction_append(seriatim_transaction* transaction, int64_t sequence,
+                                                         int64_t layer, int64_t first_position,
+                                                         const seriatim_tensor* keys, const seriatim_tensor* values,
+                                                         const seriatim_tensor* index_keys, const int32_t* coordinates,
+                                                         seriatim_error* error);
 // Forgets all but the first `tokens` staged tokens of one sequence.
-SERIATIM_API seriatim_status seriatim_transaction_keep(seriatim_transaction* transaction, int64_t sequence, int64_t tokens,
-                                                       seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_transaction_keep(seriatim_transaction* transaction, int64_t sequence,
+                                                       int64_t tokens, seriatim_error* error);
 // Publishes everything and ends the transaction (destroy the handle then).
-// Errors  INVALID_ARGUMENT: it has ended; layers at different frontiers (row = sequence, index = the layer that lacks tokens).
+// Errors  INVALID_ARGUMENT: it has ended; layers at different frontiers (row = sequence, index = the layer that lacks
+// tokens).
 SERIATIM_API seriatim_status seriatim_transaction_commit(seriatim_transaction* transaction, seriatim_error* error);
 // Publishes the first `tokens` staged tokens of each sequence alone.
 SERIATIM_API seriatim_status seriatim_transaction_commit_prefix(seriatim_transaction* transaction, int64_t tokens,
@@ -386,7 +416,7 @@ SERIATIM_API void seriatim_transaction_destroy(seriatim_transaction* transaction
 
 // ---- A layer to read: of a snapshot, or as a transaction has staged it
 
-typedef struct seriatim_layer {  // exactly one of the two handles
+typedef struct seriatim_layer {             // exactly one of the two handles
   const seriatim_snapshot* snapshot;        // or NULL
   const seriatim_transaction* transaction;  // or NULL; with it `sequence` counts
   int64_t sequence;
@@ -404,7 +434,8 @@ typedef struct seriatim_token {
 // Gives   the run that the layer holds: positions *anchor .. *anchor + *tokens - 1
 SERIATIM_API seriatim_status seriatim_layer_run(const seriatim_layer* layer, int64_t* anchor, int64_t* tokens,
                                                 seriatim_error* error);
-// Gives   borrowed addresses, valid while the snapshot lives, or until the transaction's next append to the sequence or its end
+// Gives   borrowed addresses, valid while the snapshot lives, or until the transaction's next append to the sequence or
+// its end
 SERIATIM_API seriatim_status seriatim_layer_token(const seriatim_layer* layer, int64_t position, int64_t kv_head,
                                                   seriatim_token* token, seriatim_error* error);
 
@@ -427,50 +458,56 @@ SERIATIM_API seriatim_status seriatim_workspace_bytes_for(const seriatim_geometr
 SERIATIM_API seriatim_status seriatim_workspace_create(const seriatim_geometry* geometry, int64_t max_visible_tokens,
                                                        seriatim_executor* executor, const char* kernels,
                                                        seriatim_workspace** workspace, seriatim_error* error);
-SERIATIM_API seriatim_status seriatim_workspace_bytes(const seriatim_workspace* workspace, int64_t* bytes, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_workspace_bytes(const seriatim_workspace* workspace, int64_t* bytes,
+                                                      seriatim_error* error);
 SERIATIM_API seriatim_status seriatim_workspace_work(const seriatim_workspace* workspace, seriatim_work* work,
                                                      seriatim_error* error);
 SERIATIM_API seriatim_status seriatim_workspace_clear_work(seriatim_workspace* workspace, seriatim_error* error);
 SERIATIM_API void seriatim_workspace_destroy(seriatim_workspace* workspace);
 
 typedef struct seriatim_rows {  // of Q queries, in the caller's memory
-  int32_t* positions;  // [Q][stride]: ascending, -1 past each count
-  int64_t stride;      // entries from one row to the next; at least row_capacity
-  int32_t* counts;     // [Q]
+  int32_t* positions;           // [Q][stride]: ascending, -1 past each count
+  int64_t stride;               // entries from one row to the next; at least row_capacity
+  int32_t* counts;              // [Q]
 } seriatim_rows;
 
 // Scores, selects and expands: one row per query.
-// Takes   index_queries [Q, index_heads, index_dim] in index_dtype, finished; index_head_weights [Q, index_heads] f32, or NULL;
+// Takes   index_queries [Q, index_heads, index_dim] in index_dtype, finished; index_head_weights [Q, index_heads] f32,
+// or NULL;
 //         positions [query_count] = [Q], each held by the layer
 // Gives   rows
 // Errors  INVALID_ARGUMENT (row = query). CAPACITY: more visible tokens than the workspace was made for. NOT_A_NUMBER.
 // Memory  the workspace alone.
 SERIATIM_API seriatim_status seriatim_plan(const seriatim_layer* layer, const seriatim_tensor* index_queries,
-                                           const seriatim_tensor* index_head_weights, const int64_t* positions, int64_t query_count,
-                                           int32_t nan_policy, seriatim_workspace* workspace, const seriatim_rows* rows,
-                                           seriatim_error* error);
+                                           const seriatim_tensor* index_head_weights, const int64_t* positions,
+                                           int64_t query_count, int32_t nan_policy, seriatim_workspace* workspace,
+                                           const seriatim_rows* rows, seriatim_error* error);
 // Attends over rows that seriatim_plan or anyone else made; several layers may use the same rows.
 // Takes   queries [Q, query_heads, head_dim] in kv_dtype; sinks [sink_count] = [query_heads], or NULL with 0
 // Gives   output [Q, query_heads, value_dim] f32, bf16 or f16; lse [Q, query_heads] f32, or NULL
-// Errors  INVALID_ARGUMENT, NOT_CHRONOLOGICAL, NOT_FINITE, CAPACITY (row = query). OVERFLOW: index = the first head; the
+// Errors  INVALID_ARGUMENT, NOT_CHRONOLOGICAL, NOT_FINITE, CAPACITY (row = query). OVERFLOW: index = the first head;
+// the
 //         output and lse of every such head are NaN then, and all others are right.
 // Memory  the workspace alone.
-SERIATIM_API seriatim_status seriatim_attend(const seriatim_layer* layer, const seriatim_tensor* queries, const int64_t* positions,
-                                             int64_t query_count, const float* sinks, int64_t sink_count,
-                                             const seriatim_rows* rows, seriatim_workspace* workspace,
-                                             const seriatim_tensor* output, const seriatim_tensor* lse, seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_attend(const seriatim_layer* layer, const seriatim_tensor* queries,
+                                             const int64_t* positions, int64_t query_count, const float* sinks,
+                                             int64_t sink_count, const seriatim_rows* rows,
+                                             seriatim_workspace* workspace, const seriatim_tensor* output,
+                                             const seriatim_tensor* lse, seriatim_error* error);
 
-// ---- Oracle: dense causal attention by plain definitions, up to B + r - 1 tokens: there a sparse row holds everything.
+// ---- Oracle: dense causal attention by plain definitions, up to B + r - 1 tokens: there a sparse row holds
+// everything.
 
 // Takes   query [query_heads, head_dim]; keys [T, kv_heads, head_dim]; values [T, kv_heads, value_dim] or NULL (alias);
 //         visible of the T; sinks as seriatim_attend
 // Gives   output [query_heads, value_dim]; lse [lse_count] = [query_heads], or NULL with 0
-// Errors  INVALID_ARGUMENT: first of all visible above B + r - 1. NOT_FINITE. OUT_OF_MEMORY. OVERFLOW as seriatim_attend.
+// Errors  INVALID_ARGUMENT: first of all visible above B + r - 1. NOT_FINITE. OUT_OF_MEMORY. OVERFLOW as
+// seriatim_attend.
 SERIATIM_API seriatim_status seriatim_dense_attend(const seriatim_geometry* geometry, int64_t visible,
                                                    const seriatim_tensor* query, const seriatim_tensor* keys,
-                                                   const seriatim_tensor* values, const float* sinks, int64_t sink_count,
-                                                   const seriatim_tensor* output, float* lse, int64_t lse_count,
-                                                   seriatim_error* error);
+                                                   const seriatim_tensor* values, const float* sinks,
+                                                   int64_t sink_count, const seriatim_tensor* output, float* lse,
+                                                   int64_t lse_count, seriatim_error* error);
 
 // ---- A cache's file, without making a cache
 
@@ -492,7 +529,8 @@ SERIATIM_API void seriatim_cache_file_info_init(seriatim_cache_file_info* info);
 SERIATIM_API seriatim_status seriatim_cache_file_read(const char* path, seriatim_cache_file_info* info,
                                                       seriatim_saved_sequence* sequences, int64_t entries,
                                                       seriatim_geometry** geometry, seriatim_error* error);
-// Besides, every page's checksum and elements, and pooled keys against raw ones. CORRUPT, NOT_FINITE: row = page or sequence.
+// Besides, every page's checksum and elements, and pooled keys against raw ones. CORRUPT, NOT_FINITE: row = page or
+// sequence.
 SERIATIM_API seriatim_status seriatim_cache_file_verify(const char* path, seriatim_error* error);
 
 #ifdef __cplusplus

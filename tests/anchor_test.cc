@@ -32,7 +32,8 @@ TEST(Anchor, WithoutRotationShiftsRowsAndNothingElse) {
       const Answers answers = one_call(Story(options, 150, 91, anchor));
       ASSERT_EQ(answers.row(0).size(), 1u);
       EXPECT_EQ(answers.row(0)[0], anchor);
-      EXPECT_TRUE(same_answers(moved_back(answers, anchor), expected)) << "groups of " << group_tokens << ", anchor " << anchor;
+      EXPECT_TRUE(same_answers(moved_back(answers, anchor), expected))
+          << "groups of " << group_tokens << ", anchor " << anchor;
     }
   }
 }
@@ -55,12 +56,13 @@ TEST(Anchor, WithCoordinatesGivenShiftsRowsAndNothingElse) {
   };
   const Answers expected = at(0);
   ASSERT_GT(sparse_rows(expected), 50);
-  for (const std::int64_t anchor : kAnchors) EXPECT_TRUE(same_answers(moved_back(at(anchor), anchor), expected)) << anchor;
+  for (const std::int64_t anchor : kAnchors)
+    EXPECT_TRUE(same_answers(moved_back(at(anchor), anchor), expected)) << anchor;
 }
 
-// Rotation by position: keys and queries are rotated to their logical positions, so the scores' roundings, and with them
-// the sets, may differ from anchor to anchor. What must hold is the definition at each anchor: groups from the anchor,
-// each rotated to the position of its own first token.
+// Rotation by position: keys and queries are rotated to their logical positions, so the scores' roundings, and with
+// them the sets, may differ from anchor to anchor. What must hold is the definition at each anchor: groups from the
+// anchor, each rotated to the position of its own first token.
 TEST(Anchor, RotatesGroupsToThePositionOfTheirFirstToken) {
   for (const DType dtype : {DType::kF32, DType::kBf16}) {
     for (const std::int64_t anchor : kAnchors) {
@@ -76,7 +78,8 @@ TEST(Anchor, RotatesGroupsToThePositionOfTheirFirstToken) {
       const auto element = static_cast<std::size_t>(dtype_bytes(dtype));
       for (std::int64_t g = 0; g < 37; ++g) {
         for (std::int64_t i = 0; i < 8; ++i) {
-          std::memcpy(kept.writable().at(g, i), layer.pooled.group(g) + i * PooledKeys::kPanelGroups * dtype_bytes(dtype), element);
+          std::memcpy(kept.writable().at(g, i),
+                      layer.pooled.group(g) + i * PooledKeys::kPanelGroups * dtype_bytes(dtype), element);
         }
       }
       EXPECT_TRUE(same_bits(kept.bytes(), pooled.bytes())) << anchor;
@@ -94,7 +97,9 @@ TEST(Anchor, RotatesGroupsToThePositionOfTheirFirstToken) {
         std::vector<std::int32_t> row(static_cast<std::size_t>(geometry.row_capacity()));
         const auto count = plan_row(geometry, {anchor, t + 1}, scores, NanPolicy::kRefuse, scratch, row);
         ASSERT_TRUE(count.ok());
-        EXPECT_TRUE(same_bytes(answers.row(t), std::span<const std::int32_t>(row).first(static_cast<std::size_t>(*count)))) << "token " << t;
+        EXPECT_TRUE(
+            same_bytes(answers.row(t), std::span<const std::int32_t>(row).first(static_cast<std::size_t>(*count))))
+            << "token " << t;
       }
     }
   }

@@ -32,8 +32,9 @@ const std::string& file_to_map() {
   return path;
 }
 
-// A cache in the middle of its life: a, its fork b that has gone on, c with an evicted prefix, d empty, e on its own, and
-// one whose pages are a file's. And the batches of its next step, so that an operation under test takes no memory of the test's.
+// A cache in the middle of its life: a, its fork b that has gone on, c with an evicted prefix, d empty, e on its own,
+// and one whose pages are a file's. And the batches of its next step, so that an operation under test takes no memory
+// of the test's.
 struct World {
   explicit World(PageAllocator* allocator = nullptr) {
     CacheOptions options = cache_options(2, 1024, 64);
@@ -82,7 +83,9 @@ struct Operation {
 };
 
 template <typename T>
-Status status_of(const Result<T>& result) { return result.status(); }
+Status status_of(const Result<T>& result) {
+  return result.status();
+}
 
 // What an engine does in a step: two sequences, all layers, one swap.
 Status engine_step(World& w, std::int64_t kept) {
@@ -158,7 +161,8 @@ std::vector<Operation> operations(const std::string& file) {
       {"a step of which nothing is kept", [](World& w) { return engine_step(w, 0); }},
       {"restore by copying", [=](World& w) { return status_of(w.cache->restore(file, RestoreMode::kCopy)); }},
       {"restore by mapping", [=](World& w) { return status_of(w.cache->restore(file, RestoreMode::kMap)); }},
-      {"restore by mapping, verified", [=](World& w) { return status_of(w.cache->restore(file, RestoreMode::kMapVerified)); }},
+      {"restore by mapping, verified",
+       [=](World& w) { return status_of(w.cache->restore(file, RestoreMode::kMapVerified)); }},
       {"save", [again = file + ".again"](World& w) { return w.cache->save(again); }},
       {"save of chosen sequences",
        [again = file + ".again"](World& w) {
@@ -225,7 +229,8 @@ TEST(CacheFaults, AnyRefusedAllocationLeavesTheOldStateOrTheNew) {
   ASSERT_TRUE(World().cache->save(saved).ok());
   for (const bool all_later_too : {false, true}) {
     const Faults faults{[&](std::int64_t k) { arm_heap_fault(k, all_later_too); }, disarm_heap_fault};
-    for (const Operation& operation : operations(saved)) fail_everything_once(operation, nullptr, faults, Code::kOutOfMemory);
+    for (const Operation& operation : operations(saved))
+      fail_everything_once(operation, nullptr, faults, Code::kOutOfMemory);
   }
 }
 
@@ -239,7 +244,9 @@ class FailingAllocator final : public PageAllocator {
     }
     return heap_page_allocator().allocate(bytes);
   }
-  void release(std::byte* memory, std::int64_t bytes) noexcept override { heap_page_allocator().release(memory, bytes); }
+  void release(std::byte* memory, std::int64_t bytes) noexcept override {
+    heap_page_allocator().release(memory, bytes);
+  }
 
   std::int64_t left = -1;
   bool fired = false;
@@ -258,7 +265,8 @@ TEST(CacheFaults, AnyRefusedPageLeavesTheOldState) {
                         allocator.left = -1;
                         return allocator.fired;
                       }};
-  for (const Operation& operation : operations(saved)) fail_everything_once(operation, &allocator, faults, Code::kOutOfMemory);
+  for (const Operation& operation : operations(saved))
+    fail_everything_once(operation, &allocator, faults, Code::kOutOfMemory);
 }
 
 TEST(CacheFaults, AFailedReservationGivesBackWhatItHad) {
@@ -285,7 +293,9 @@ class FailingCalls final : public file::FileCalls {
   enum class Kind { kFail, kShort, kInterrupt };
   FailingCalls(Kind kind, std::int64_t first) : kind_(kind), left_(first) {}
 
-  int open(const char* path, int flags, mode_t mode) override { return fails() ? -1 : FileCalls::open(path, flags, mode); }
+  int open(const char* path, int flags, mode_t mode) override {
+    return fails() ? -1 : FileCalls::open(path, flags, mode);
+  }
   ssize_t write(int fd, const void* data, std::size_t bytes) override {
     if (kind_ == Kind::kShort && bytes > 1 && left_-- == 0) {
       fired = true;
@@ -351,7 +361,8 @@ TEST(CacheFaults, AnyFailedWriteSyncOrRenameLeavesTheOldFileOrTheNew) {
       EXPECT_EQ(status.ok(), kind != FailingCalls::Kind::kFail || calls.harmless) << faults;
       EXPECT_EQ(status.code(), status.ok() ? Code::kOk : Code::kIo);
       EXPECT_EQ(slurp(path), calls.renamed ? new_bytes : old_bytes) << faults;
-      EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "."), {}), 1) << "a temporary file has stayed";
+      EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "."), {}), 1)
+          << "a temporary file has stayed";
       ASSERT_TRUE(first.cache->save(path).ok());
     }
     EXPECT_GT(faults, kind == FailingCalls::Kind::kFail ? 6 : 1);
@@ -394,7 +405,9 @@ TEST(CacheBytes, EqualWhatTheHeapAndTheAllocatorHandedOut) {
   const CacheOptions options = cache_options(2, 1024, 64);
   auto cache = make_cache(geometry, options);
   const std::int64_t fixed = heap_live_bytes() - cache->bytes().total();
-  const auto expect_exact = [&](const char* after) { EXPECT_EQ(cache->bytes().total(), heap_live_bytes() - fixed) << after; };
+  const auto expect_exact = [&](const char* after) {
+    EXPECT_EQ(cache->bytes().total(), heap_live_bytes() - fixed) << after;
+  };
   expect_exact("create");
   const SequenceId a = *cache->add();
   expect_exact("add");
@@ -425,7 +438,9 @@ TEST(CacheBytes, EqualWhatTheHeapAndTheAllocatorHandedOut) {
 }
 
 TEST(CacheBytes, NothingIsLeftWhenACacheAndItsSnapshotsAreGone) {
-  { const World first; }  // a process keeps what its first cache asks for, such as the list of kernels
+  {
+    const World first;
+  }  // a process keeps what its first cache asks for, such as the list of kernels
   const std::int64_t before = heap_live_bytes();
   {
     World world;

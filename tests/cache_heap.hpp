@@ -9,7 +9,8 @@ namespace seriatim::cache_testing {
 // Bytes asked of operator new and not yet given back.
 std::int64_t heap_live_bytes();
 
-// From now on request number `first` (0: the next) fails as if the system had refused it; with `all`, every later one too.
+// From now on request number `first` (0: the next) fails as if the system had refused it; with `all`, every later one
+// too.
 void arm_heap_fault(std::int64_t first, bool all);
 // Whether one has failed.
 bool disarm_heap_fault();

@@ -1,5 +1,5 @@
-// mesh-llm#1901, sglang#39156: save, clear, reuse the slots, restore elsewhere, go on decoding: the digest of every step is that of never having
-// stopped, whichever kernels write and whichever read.
+// mesh-llm#1901, sglang#39156: save, clear, reuse the slots, restore elsewhere, go on decoding: the digest of every
+// step is that of never having stopped, whichever kernels write and whichever read.
 #include <gtest/gtest.h>
 
 #include "cache_support.hpp"
@@ -41,8 +41,10 @@ std::uint64_t answer(const Setting& setting, Kernels kernels, const Snapshot& sn
   EXPECT_TRUE(workspace.ok());
   const std::int64_t position = snapshot.run().anchor + snapshot.run().tokens - 1;
   const std::span<const std::int64_t> positions(&position, 1);
-  const Batch drawn = make_batch(g, 7, 0, ids(5000 + static_cast<TokenId>(position), 2));  // two kv heads' worth of numbers
-  const IndexQueries index{dense_view(std::as_const(drawn.index_keys).data(), g.index_dtype(), {1, 2, 8}), {}, positions};
+  const Batch drawn =
+      make_batch(g, 7, 0, ids(5000 + static_cast<TokenId>(position), 2));  // two kv heads' worth of numbers
+  const IndexQueries index{
+      dense_view(std::as_const(drawn.index_keys).data(), g.index_dtype(), {1, 2, 8}), {}, positions};
   const AttendQueries queries{dense_view(std::as_const(drawn.keys).data(), g.kv_dtype(), {1, 4, 6}), positions, {}};
   std::uint64_t digest = 0;
   for (std::int64_t l = 0; l < 2; ++l) {
@@ -51,7 +53,9 @@ std::uint64_t answer(const Setting& setting, Kernels kernels, const Snapshot& sn
     const Rows rows{row.data(), g.row_capacity(), &count};
     std::vector<std::byte> output(static_cast<std::size_t>(4 * 5 * dtype_bytes(g.kv_dtype())));
     EXPECT_TRUE(plan(snapshot.layer(l), index, NanPolicy::kRefuse, *workspace, rows).ok());
-    EXPECT_TRUE(attend(snapshot.layer(l), queries, rows, *workspace, dense_view(output.data(), g.kv_dtype(), {1, 4, 5}), {}).ok());
+    EXPECT_TRUE(
+        attend(snapshot.layer(l), queries, rows, *workspace, dense_view(output.data(), g.kv_dtype(), {1, 4, 5}), {})
+            .ok());
     EXPECT_LT(count, snapshot.run().tokens) << "everything fits the budget: nothing was selected";
     digest = testing::digest(std::as_bytes(std::span(row)), digest ^ testing::digest(output));
   }
@@ -142,7 +146,8 @@ std::vector<std::string> names() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, CacheOnKernels, ::testing::ValuesIn(names()), [](const auto& name) { return name.param; });
+INSTANTIATE_TEST_SUITE_P(Kernels, CacheOnKernels, ::testing::ValuesIn(names()),
+                         [](const auto& name) { return name.param; });
 
 }  // namespace
 }  // namespace seriatim

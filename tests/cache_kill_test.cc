@@ -1,5 +1,5 @@
-// kill -9 at random moments during save: the file at the name is the old or the new one, whole, and what the killed process
-// left behind goes with the next save.
+// kill -9 at random moments during save: the file at the name is the old or the new one, whole, and what the killed
+// process left behind goes with the next save.
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -51,7 +51,8 @@ TEST(CacheKilled, DuringSaveLeavesTheOldFileOrTheNewWhole) {
         if (!caches[i % 2]->save(path).ok()) ::_exit(1);
       }
     }
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % static_cast<std::uint64_t>(2 * one_save.count() + 1)));
+    std::this_thread::sleep_for(
+        std::chrono::microseconds(random() % static_cast<std::uint64_t>(2 * one_save.count() + 1)));
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     int status = 0;
     ASSERT_EQ(::waitpid(child, &status, 0), child);
@@ -80,8 +81,8 @@ TEST(CacheKilled, OnlyLeftoversOfThisPathAndOfDeadProcessesAreRemoved) {
   const std::string gone = std::to_string(dead);
   const std::string alive = std::to_string(::getpid()) + "-4000000";
   const std::vector<std::string> left{"cache.tmp-" + gone + "-0", "cache.tmp-" + gone + "-17"};
-  const std::vector<std::string> kept{"cache.tmp-" + alive, "cache.tmp-" + gone, "cache.tmp-" + gone + "-x",
-                                      "other.tmp-" + gone + "-0", "cache.tmp--1-0", "cache.tmp-0-0"};
+  const std::vector<std::string> kept{"cache.tmp-" + alive,       "cache.tmp-" + gone, "cache.tmp-" + gone + "-x",
+                                      "other.tmp-" + gone + "-0", "cache.tmp--1-0",    "cache.tmp-0-0"};
   for (const auto& list : {left, kept}) {
     for (const std::string& name : list) std::ofstream(folder / name) << "x";
   }

@@ -1,13 +1,13 @@
 #include "cache_program.hpp"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
 #include <numeric>
 #include <utility>
-
-#include <fmt/format.h>
 
 #include "base/half.hpp"
 #include "cache/save.hpp"
@@ -66,8 +66,9 @@ class Machine {
         page_tokens_(options_.page_tokens),
         folder_(std::move(folder)),
         cache_(make_cache(geometry_, options_)) {
-    code_.push_back(fmt::format("cache(r = {}, layers = {}, page = {}, capacity = {} pages, geometry = {});", geometry_.group_tokens(),
-                                options_.layers.size(), page_tokens_, options_.capacity_tokens / page_tokens_, program.geometry));
+    code_.push_back(fmt::format("cache(r = {}, layers = {}, page = {}, capacity = {} pages, geometry = {});",
+                                geometry_.group_tokens(), options_.layers.size(), page_tokens_,
+                                options_.capacity_tokens / page_tokens_, program.geometry));
   }
 
   std::optional<Failure> run(const Program& program) {
@@ -87,7 +88,8 @@ class Machine {
 
   void compare_all() {
     for (const ModelSequence& sequence : sequences_) {
-      if (image(*cache_, sequence.id) != sequence.image) fail(fmt::format("s{} is not what its definition says", sequence.id));
+      if (image(*cache_, sequence.id) != sequence.image)
+        fail(fmt::format("s{} is not what its definition says", sequence.id));
       compare_bounds(sequence);
     }
     for (std::size_t i = 0; i < snapshots_.size(); ++i) {
@@ -100,7 +102,8 @@ class Machine {
     const Snapshot snapshot = *cache_->snapshot(sequence.id);
     for (std::int64_t l = 0; l < snapshot.layers(); ++l) {
       const LayerView view = snapshot.layer(l);
-      if (!(largest_pooled(view) <= view.pooled.max_abs)) fail(fmt::format("s{}: a pooled key is larger than max_abs", sequence.id));
+      if (!(largest_pooled(view) <= view.pooled.max_abs))
+        fail(fmt::format("s{}: a pooled key is larger than max_abs", sequence.id));
       const bool known = std::isfinite(view.pooled.max_abs);
       if (!known && !mapped_unseen_) fail(fmt::format("s{}: max_abs is not known", sequence.id));
     }
@@ -115,9 +118,13 @@ class Machine {
     if (cache_->bytes().pages() != 0 || cache_->bytes().mapped != 0) fail("an empty cache holds pages");
   }
 
-  void redefine(ModelSequence& sequence) { sequence.image = plain_image(geometry_, options_, sequence.anchor, sequence.tokens); }
+  void redefine(ModelSequence& sequence) {
+    sequence.image = plain_image(geometry_, options_, sequence.anchor, sequence.tokens);
+  }
 
-  ModelSequence* pick(std::uint8_t operand) { return sequences_.empty() ? nullptr : &sequences_[operand % sequences_.size()]; }
+  ModelSequence* pick(std::uint8_t operand) {
+    return sequences_.empty() ? nullptr : &sequences_[operand % sequences_.size()];
+  }
 
   std::vector<TokenId> fresh_tokens(std::int64_t count) {
     const auto tokens = ids(next_token_, count);
@@ -154,7 +161,8 @@ class Machine {
   void take_snapshot(const Operation& o);
   void drop_snapshot(const Operation& o);
   void save_and_restore(const Operation& o);
-  bool stage(Transaction& transaction, const ModelSequence& sequence, const std::vector<TokenId>& tokens, bool spoiled, Status& status);
+  bool stage(Transaction& transaction, const ModelSequence& sequence, const std::vector<TokenId>& tokens, bool spoiled,
+             Status& status);
 
   const Geometry geometry_;
   const CacheOptions options_;
@@ -177,11 +185,12 @@ class Machine {
 void Machine::step(const Operation& o) {
   using Method = void (Machine::*)(const Operation&);
   // Appends are what the others live on.
-  constexpr Method kMethods[] = {&Machine::append,      &Machine::append,        &Machine::append,  &Machine::engine_step,
-                                 &Machine::engine_step, &Machine::add,           &Machine::fork,    &Machine::truncate,
-                                 &Machine::truncate,    &Machine::evict,         &Machine::copy,    &Machine::remove,
-                                 &Machine::reset,       &Machine::take_snapshot, &Machine::drop_snapshot, &Machine::hole,
-                                 &Machine::save_and_restore};
+  constexpr Method kMethods[] = {
+      &Machine::append,          &Machine::append,        &Machine::append,        &Machine::engine_step,
+      &Machine::engine_step,     &Machine::add,           &Machine::fork,          &Machine::truncate,
+      &Machine::truncate,        &Machine::evict,         &Machine::copy,          &Machine::remove,
+      &Machine::reset,           &Machine::take_snapshot, &Machine::drop_snapshot, &Machine::hole,
+      &Machine::save_and_restore};
   code_.emplace_back();
   (this->*kMethods[o.kind % std::size(kMethods)])(o);
   if (code_.back().empty()) code_.pop_back();  // it had nothing to work on
@@ -222,7 +231,8 @@ void Machine::truncate(const Operation& o) {
   if (sequence == nullptr) return;
   // Near the end as often as anywhere.
   const std::int64_t most = sequence->count();
-  const std::int64_t kept = o.c % 2 == 0 ? most - o.b % std::min<std::int64_t>(most + 1, 10) : (o.b * 256 + o.c) % (most + 1);
+  const std::int64_t kept =
+      o.c % 2 == 0 ? most - o.b % std::min<std::int64_t>(most + 1, 10) : (o.b * 256 + o.c) % (most + 1);
   code_.back() = fmt::format("truncate(s{}, {});  // of {}", sequence->id, kept, most);
   if (!cache_->truncate(sequence->id, kept).ok()) fail("truncate");
   sequence->tokens.resize(static_cast<std::size_t>(kept));
@@ -276,8 +286,8 @@ void Machine::copy(const Operation& o) {
   redefine(*to);
 }
 
-bool Machine::stage(Transaction& transaction, const ModelSequence& sequence, const std::vector<TokenId>& tokens, bool spoiled,
-                    Status& status) {
+bool Machine::stage(Transaction& transaction, const ModelSequence& sequence, const std::vector<TokenId>& tokens,
+                    bool spoiled, Status& status) {
   for (std::size_t l = 0; l < options_.layers.size(); ++l) {
     const auto layer = static_cast<std::int64_t>(l);
     // Layers take the step in different pieces.
@@ -288,8 +298,9 @@ bool Machine::stage(Transaction& transaction, const ModelSequence& sequence, con
       Batch batch = make_batch(geometry_, layer, sequence.frontier() + begin, piece, options_.layers[l].indexed);
       const bool last = l + 1 == options_.layers.size() && end == count && !piece.empty();
       if (spoiled && last) {
-        store_element(batch.keys.data() + batch.keys.size() - static_cast<std::size_t>(dtype_bytes(geometry_.kv_dtype())),
-                      geometry_.kv_dtype(), std::numeric_limits<float>::quiet_NaN());
+        store_element(
+            batch.keys.data() + batch.keys.size() - static_cast<std::size_t>(dtype_bytes(geometry_.kv_dtype())),
+            geometry_.kv_dtype(), std::numeric_limits<float>::quiet_NaN());
       }
       status = transaction.append(sequence.id, layer, batch.view);
       if (spoiled && last && status.ok()) fail("a NaN was taken");
@@ -329,8 +340,8 @@ void Machine::engine_step(const Operation& o) {
   enum End { kCommit, kRollBack, kDrop, kPrefix, kKeep, kSpoiled };
   constexpr const char* kEnds[] = {"commit", "rollback", "drop", "commit_prefix", "keep", "a NaN in the last layer"};
   const auto end = static_cast<End>(o.c % 6);
-  code_.back() = fmt::format("step({{s{}, s{}}}, {} tokens, {}, keep {});", first->id, second->id, count,
-                             kEnds[end], kept);
+  code_.back() =
+      fmt::format("step({{s{}, s{}}}, {} tokens, {}, keep {});", first->id, second->id, count, kEnds[end], kept);
   auto transaction = cache_->begin();
   if (!transaction.ok()) return fail("begin");
   std::vector<std::vector<TokenId>> tokens;
@@ -389,18 +400,21 @@ void Machine::save_and_restore(const Operation& o) {
   const auto mode = static_cast<RestoreMode>(o.a % 3);
   code_.back() = fmt::format("save and restore({});", o.a % 3);
   UnsyncedCalls calls;
-  const std::string path = fmt::format("{}/program-{}", folder_, code_.size());  // a new name: replacing waits for the disk
+  const std::string path =
+      fmt::format("{}/program-{}", folder_, code_.size());  // a new name: replacing waits for the disk
   if (Status s = save_cache(*cache_, path, calls); !s.ok()) return fail(std::string(s.message()));
   snapshots_.clear();  // those of mapped pages would keep the old cache's pages, which is tested elsewhere
   auto cache = make_cache(geometry_, options_);
   const auto restored = cache->restore(path, mode);
   std::filesystem::remove(path);  // a mapping does not need the name
-  if (restored.status().code() == Code::kCapacity && cache_->bytes().mapped > 0) return;  // mapped pages took none of it
+  if (restored.status().code() == Code::kCapacity && cache_->bytes().mapped > 0)
+    return;  // mapped pages took none of it
   if (!restored.ok()) return fail(std::string(restored.status().message()));
   mapped_unseen_ = mode == RestoreMode::kMap;
   if (restored->size() != sequences_.size()) return fail("not all sequences were restored");
   for (const RestoredSequence& r : *restored) {
-    const auto at = std::find_if(sequences_.begin(), sequences_.end(), [&](const ModelSequence& s) { return s.id == r.saved; });
+    const auto at =
+        std::find_if(sequences_.begin(), sequences_.end(), [&](const ModelSequence& s) { return s.id == r.saved; });
     if (at == sequences_.end()) return fail("a sequence was restored that was not saved");
     at->id = r.id - (std::int64_t{1} << 32);  // two numberings must not meet
   }
@@ -413,11 +427,14 @@ void Machine::save_and_restore(const Operation& o) {
 Program decode(std::span<const std::uint8_t> bytes) {
   const auto at = [&](std::size_t i) { return i < bytes.size() ? bytes[i] : std::uint8_t{0}; };
   Program program{at(0), at(1), at(2), {}};
-  for (std::size_t i = 3; i + 3 < bytes.size(); i += 4) program.operations.push_back({bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]});
+  for (std::size_t i = 3; i + 3 < bytes.size(); i += 4)
+    program.operations.push_back({bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]});
   return program;
 }
 
-std::optional<Failure> run(const Program& program, const std::string& folder) { return Machine(program, folder).run(program); }
+std::optional<Failure> run(const Program& program, const std::string& folder) {
+  return Machine(program, folder).run(program);
+}
 
 Program shrink(Program program, const std::function<bool(const Program&)>& fails) {
   for (std::size_t piece = std::max<std::size_t>(1, program.operations.size() / 2); piece > 0;) {
@@ -433,12 +450,15 @@ Program shrink(Program program, const std::function<bool(const Program&)>& fails
         ++at;
       }
     }
-    if (piece > 1) piece /= 2;
-    else if (!left_out) break;
+    if (piece > 1)
+      piece /= 2;
+    else if (!left_out)
+      break;
   }
   for (Operation& operation : program.operations) {
     for (std::uint8_t* operand : {&operation.a, &operation.b, &operation.c}) {
-      for (std::uint8_t smaller = 0; smaller < *operand; smaller = static_cast<std::uint8_t>(smaller == 0 ? 1 : 2 * smaller)) {
+      for (std::uint8_t smaller = 0; smaller < *operand;
+           smaller = static_cast<std::uint8_t>(smaller == 0 ? 1 : 2 * smaller)) {
         const std::uint8_t before = std::exchange(*operand, smaller);
         if (fails(program)) break;
         *operand = before;

@@ -1,7 +1,7 @@
 // Random programs of cache operations, run beside the plain definition of what they mean.
 //
-// Any bytes decode to a program, so that a random generator, a shrinker and a fuzzer all speak the same language. Operands
-// are taken modulo what there is when the operation runs.
+// Any bytes decode to a program, so that a random generator, a shrinker and a fuzzer all speak the same language.
+// Operands are taken modulo what there is when the operation runs.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,8 @@ struct Operation {
 };
 
 struct Program {
-  std::uint8_t geometry = 0;  // group size, dtypes, coordinates, aliased values, finished keys, a layer without an index
+  std::uint8_t geometry =
+      0;  // group size, dtypes, coordinates, aliased values, finished keys, a layer without an index
   std::uint8_t layers = 0;
   std::uint8_t capacity = 0;  // pages
   std::vector<Operation> operations;
@@ -34,8 +35,8 @@ struct Failure {
   std::vector<std::string> code;  // the program up to there, one line an operation
 };
 
-// Runs the program. After every operation each sequence and each snapshot is compared with its definition; at the end the
-// cache must hold nothing. `folder`: where files may be saved; empty: saving operations do nothing.
+// Runs the program. After every operation each sequence and each snapshot is compared with its definition; at the end
+// the cache must hold nothing. `folder`: where files may be saved; empty: saving operations do nothing.
 std::optional<Failure> run(const Program& program, const std::string& folder);
 
 // A program that still fails, from which nothing can be left out.

@@ -116,14 +116,17 @@ Batch make_batch(const Geometry& geometry, std::int64_t layer, std::int64_t firs
   Batch batch;
   batch.view.first_position = first_position;
   batch.keys = make_tensor(tokens, layer, kKeys, heads * geometry.head_dim(), geometry.kv_dtype());
-  batch.view.keys = dense_view(std::as_const(batch.keys).data(), geometry.kv_dtype(), {count, heads, geometry.head_dim()});
+  batch.view.keys =
+      dense_view(std::as_const(batch.keys).data(), geometry.kv_dtype(), {count, heads, geometry.head_dim()});
   if (!geometry.values_alias_keys()) {
     batch.values = make_tensor(tokens, layer, kValues, heads * geometry.value_dim(), geometry.kv_dtype());
-    batch.view.values = dense_view(std::as_const(batch.values).data(), geometry.kv_dtype(), {count, heads, geometry.value_dim()});
+    batch.view.values =
+        dense_view(std::as_const(batch.values).data(), geometry.kv_dtype(), {count, heads, geometry.value_dim()});
   }
   if (indexed) {
     batch.index_keys = make_tensor(tokens, layer, kIndexKeys, geometry.index_dim(), geometry.index_dtype());
-    batch.view.index_keys = dense_view(std::as_const(batch.index_keys).data(), geometry.index_dtype(), {count, geometry.index_dim()});
+    batch.view.index_keys =
+        dense_view(std::as_const(batch.index_keys).data(), geometry.index_dtype(), {count, geometry.index_dim()});
   }
   if (!geometry.rope_axes().empty()) {
     for (const TokenId token : tokens) batch.coordinates.push_back(plain_coordinates(geometry, token, 0));
@@ -161,7 +164,8 @@ float largest_pooled(const LayerView& view) {
   float largest = 0.0f;
   for (std::int64_t g = 0; g < view.pooled.groups; ++g) {
     for (std::int64_t i = 0; i < view.pooled.dim; ++i) {
-      const float magnitude = std::fabs(load_element(view.pooled.group(g) + i * PooledKeys::kPanelGroups * bytes, view.pooled.dtype));
+      const float magnitude =
+          std::fabs(load_element(view.pooled.group(g) + i * PooledKeys::kPanelGroups * bytes, view.pooled.dtype));
       if (std::isnan(magnitude)) return magnitude;
       largest = std::max(largest, magnitude);
     }
@@ -230,9 +234,10 @@ void put_plain_layer(std::vector<std::byte>& bytes, const Geometry& geometry, co
   std::vector<float> weight = layer.index_norm_weight;
   weight.resize(static_cast<std::size_t>(geometry.index_dim()));
   std::vector<std::byte> pooled(static_cast<std::size_t>(groups * index_row));
-  const Status status = pool_keys(
-      geometry, dense_view(std::as_const(weight).data(), DType::kF32, {geometry.index_dim()}), batch.view.index_keys, anchor,
-      batch.view.coordinates, dense_view(pooled.data(), geometry.index_dtype(), {groups, geometry.index_dim()}));
+  const Status status =
+      pool_keys(geometry, dense_view(std::as_const(weight).data(), DType::kF32, {geometry.index_dim()}),
+                batch.view.index_keys, anchor, batch.view.coordinates,
+                dense_view(pooled.data(), geometry.index_dtype(), {groups, geometry.index_dim()}));
   require(status, "pool_keys");
   bytes.insert(bytes.end(), pooled.begin(), pooled.end());
 }

@@ -115,7 +115,8 @@ void shorten(Shared& shared, Written& written, std::mt19937& random) {
     written.anchor += evicted;
     written.tokens.erase(written.tokens.begin(), written.tokens.begin() + evicted);
   } else if (random() % 5 == 0 && held > 0) {
-    const std::int64_t kept = held - static_cast<std::int64_t>(random() % std::min<std::uint64_t>(static_cast<std::uint64_t>(held), 20));
+    const std::int64_t kept =
+        held - static_cast<std::int64_t>(random() % std::min<std::uint64_t>(static_cast<std::uint64_t>(held), 20));
     ASSERT_TRUE(shared.cache->truncate(shared.sequence, kept).ok());
     written.tokens.resize(static_cast<std::size_t>(kept));
   } else if (random() % 9 == 0) {
@@ -140,7 +141,8 @@ TEST(CacheThreads, SnapshotsStandStillWhileTheWriterGoesOn) {
   shared.done = true;
   for (std::thread& reader : readers) reader.join();
   EXPECT_GE(shared.readings.load(), 200);
-  EXPECT_EQ(image(*shared.cache, shared.sequence), plain_image(shared.geometry, shared.options, written.anchor, written.tokens));
+  EXPECT_EQ(image(*shared.cache, shared.sequence),
+            plain_image(shared.geometry, shared.options, written.anchor, written.tokens));
 }
 
 // Writers take turns; each sees its own sequence as if alone.
@@ -161,7 +163,8 @@ TEST(CacheThreads, CallsOfSeveralWritersTakeTurns) {
   }
   for (std::thread& writer : writers) writer.join();
   for (const SequenceId sequence : sequences) {
-    EXPECT_EQ(image(*cache, sequence), plain_image(geometry, options, 0, ids(1000 * static_cast<TokenId>(sequence), 100)));
+    EXPECT_EQ(image(*cache, sequence),
+              plain_image(geometry, options, 0, ids(1000 * static_cast<TokenId>(sequence), 100)));
   }
 }
 

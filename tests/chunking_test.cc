@@ -73,11 +73,13 @@ TEST_P(Chunking, DecodeTokenByTokenEqualsOneCall) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Groups, Chunking,
-                         ::testing::Values(Shape{1, DType::kF32}, Shape{2, DType::kF32}, Shape{3, DType::kF32}, Shape{4, DType::kF32},
-                                           Shape{7, DType::kF32}, Shape{1, DType::kBf16}, Shape{2, DType::kBf16}, Shape{3, DType::kBf16},
-                                           Shape{4, DType::kBf16}, Shape{7, DType::kBf16}, Shape{4, DType::kF16}),
+                         ::testing::Values(Shape{1, DType::kF32}, Shape{2, DType::kF32}, Shape{3, DType::kF32},
+                                           Shape{4, DType::kF32}, Shape{7, DType::kF32}, Shape{1, DType::kBf16},
+                                           Shape{2, DType::kBf16}, Shape{3, DType::kBf16}, Shape{4, DType::kBf16},
+                                           Shape{7, DType::kBf16}, Shape{4, DType::kF16}),
                          [](const auto& shape) {
-                           return std::string(dtype_name(shape.param.dtype)) + "_of_" + std::to_string(shape.param.group_tokens);
+                           return std::string(dtype_name(shape.param.dtype)) + "_of_" +
+                                  std::to_string(shape.param.group_tokens);
                          });
 
 TEST(ChunkingOfOptions, FinishedIndexKeysAndAliasedValuesChunkAlike) {

@@ -1,6 +1,6 @@
-// Fifth promise: up to B + r - 1 visible tokens the row is the dense causal row, byte for byte, whatever the scores; the
-// first row that drops anything is that of B + r, and it drops exactly one group. Here the rows that plan_row makes; the
-// whole path and its outputs are held against the dense oracle in dense_identity_test.cc.
+// Fifth promise: up to B + r - 1 visible tokens the row is the dense causal row, byte for byte, whatever the scores;
+// the first row that drops anything is that of B + r, and it drops exactly one group. Here the rows that plan_row
+// makes; the whole path and its outputs are held against the dense oracle in dense_identity_test.cc.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -45,7 +45,8 @@ TEST_P(DenseIdentity, EveryCountUpTo2051IsTheDenseRowByteForByte) {
       const Planned planned = test::plan(geometry, {anchor, n}, scores);
       ASSERT_TRUE(planned.status.ok());
       ASSERT_EQ(planned.count, n);
-      ASSERT_TRUE(same_bytes(planned.storage, dense_storage({anchor, n}, kCapacity))) << "n " << n << " anchor " << anchor;
+      ASSERT_TRUE(same_bytes(planned.storage, dense_storage({anchor, n}, kCapacity)))
+          << "n " << n << " anchor " << anchor;
       ++compared;
     }
   }

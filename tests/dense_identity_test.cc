@@ -28,13 +28,20 @@ std::vector<float> make_scores(Scores kind, std::int64_t groups, Random& random)
     const float any = random.normal();
     const auto draw = [&]() -> float {
       switch (kind) {
-        case Scores::kRandom: return any;
-        case Scores::kAllZero: return 0.0f;
-        case Scores::kRising: return static_cast<float>(g);
-        case Scores::kFalling: return -static_cast<float>(g);
-        case Scores::kMostlyZeros: return any > 1.0f ? any : 0.0f;
-        case Scores::kInfinities: return any > 0.5f ? kInfinity : any < -0.5f ? -kInfinity : any;
-        case Scores::kSignedZeros: return any > 0.0f ? 0.0f : -0.0f;
+        case Scores::kRandom:
+          return any;
+        case Scores::kAllZero:
+          return 0.0f;
+        case Scores::kRising:
+          return static_cast<float>(g);
+        case Scores::kFalling:
+          return -static_cast<float>(g);
+        case Scores::kMostlyZeros:
+          return any > 1.0f ? any : 0.0f;
+        case Scores::kInfinities:
+          return any > 0.5f ? kInfinity : any < -0.5f ? -kInfinity : any;
+        case Scores::kSignedZeros:
+          return any > 0.0f ? 0.0f : -0.0f;
       }
       return any;
     };
@@ -110,7 +117,8 @@ TEST_P(DenseIdentity, OutputsOfTheWholePathAreTheDenseOutputsAtEveryCount) {
   for (std::int64_t visible = 1; visible <= kCeiling; ++visible) {
     const std::int64_t token = visible - 1;
     Tensor out = row_of(output.writable(), token);
-    const Status status = dense_attend(geometry, visible, row_of(story.queries.view(), token), {story.keys.view(), story.values.view()}, {}, out, lse);
+    const Status status = dense_attend(geometry, visible, row_of(story.queries.view(), token),
+                                       {story.keys.view(), story.values.view()}, {}, out, lse);
     ASSERT_TRUE(status.ok()) << status.message();
     EXPECT_EQ(std::memcmp(answers.lse.view().at(token), lse.data(), 8), 0) << visible;
   }
@@ -144,7 +152,8 @@ TEST_P(DenseIdentity, AtNoVisibleTokenBothGiveZerosAndMinusInfinity) {
   std::vector<float> dense_lse(2);
   const ConstTensor query = row_of(story.queries.view(), 0);
   ASSERT_TRUE(attend_row(snapshot.layer(0), {kAnchor, 0}, query, {}, {}, scratch, sparse.writable(), sparse_lse).ok());
-  ASSERT_TRUE(dense_attend(geometry, 0, query, {story.keys.view(), story.values.view()}, {}, dense.writable(), dense_lse).ok());
+  ASSERT_TRUE(
+      dense_attend(geometry, 0, query, {story.keys.view(), story.values.view()}, {}, dense.writable(), dense_lse).ok());
   EXPECT_TRUE(same_bytes(sparse.bytes(), dense.bytes()));
   EXPECT_EQ(sparse.get(0), 0.0f);
   EXPECT_EQ(sparse_lse, dense_lse);
@@ -193,8 +202,8 @@ TEST_P(DenseIdentity, TheWholePathDropsOneGroupThereAndTheOracleRefuses) {
   EXPECT_EQ(workspace.done().groups_scored, 513);
   HostTensor output(DType::kF32, {2, 8});
   std::vector<float> lse(2);
-  EXPECT_TRUE(fails_with(dense_attend(story.geometry, kCeiling + 1, row_of(story.queries.view(), kCeiling), {story.keys.view(), story.values.view()}, {},
-                                      output.writable(), lse),
+  EXPECT_TRUE(fails_with(dense_attend(story.geometry, kCeiling + 1, row_of(story.queries.view(), kCeiling),
+                                      {story.keys.view(), story.values.view()}, {}, output.writable(), lse),
                          Code::kInvalidArgument, "visible"));
 }
 
@@ -213,12 +222,16 @@ TEST(DenseIdentityOfAnyShape, HoldsUpToTheCeilingAndEndsThere) {
       const std::int64_t ceiling = options.budget_tokens + group_tokens - 1;
       for (std::int64_t token = 0; token < story.tokens(); ++token) {
         const std::int64_t visible = token + 1;
-        EXPECT_EQ(answers.counts[static_cast<std::size_t>(token)], visible <= ceiling ? visible : options.budget_tokens + visible % group_tokens);
+        EXPECT_EQ(answers.counts[static_cast<std::size_t>(token)],
+                  visible <= ceiling ? visible : options.budget_tokens + visible % group_tokens);
         if (visible > ceiling) continue;
         HostTensor output(DType::kF32, {4, 6});
         std::vector<float> lse(4);
-        ASSERT_TRUE(dense_attend(story.geometry, visible, row_of(story.queries.view(), token), {story.keys.view(), story.values.view()}, {}, output.writable(), lse).ok());
-        EXPECT_EQ(std::memcmp(answers.output.view().at(token), output.bytes().data(), output.bytes().size()), 0) << visible;
+        ASSERT_TRUE(dense_attend(story.geometry, visible, row_of(story.queries.view(), token),
+                                 {story.keys.view(), story.values.view()}, {}, output.writable(), lse)
+                        .ok());
+        EXPECT_EQ(std::memcmp(answers.output.view().at(token), output.bytes().data(), output.bytes().size()), 0)
+            << visible;
         EXPECT_TRUE(varies(output.bytes()));
       }
     }

@@ -23,7 +23,8 @@ TEST(Expansion, EveryGroupIsReadWholeOrNotAtAll) {
   for (const Example& example : test::sparse_examples()) {
     const std::int64_t r = example.geometry.group_tokens();
     for (const auto& [group, tokens] : tokens_by_group(example)) {
-      ASSERT_EQ(static_cast<std::int64_t>(tokens.size()), r) << "group " << group << " r " << r << " n " << example.run.tokens;
+      ASSERT_EQ(static_cast<std::int64_t>(tokens.size()), r)
+          << "group " << group << " r " << r << " n " << example.run.tokens;
       ASSERT_EQ(*tokens.begin(), example.run.anchor + group * r);
       ++whole;
     }
@@ -34,7 +35,8 @@ TEST(Expansion, EveryGroupIsReadWholeOrNotAtAll) {
 TEST(Expansion, NoTokenIsReadTwice) {
   for (const Example& example : test::sparse_examples()) {
     const std::set<std::int32_t> distinct(example.row.begin(), example.row.end());
-    ASSERT_EQ(distinct.size(), example.row.size()) << "r " << example.geometry.group_tokens() << " n " << example.run.tokens;
+    ASSERT_EQ(distinct.size(), example.row.size())
+        << "r " << example.geometry.group_tokens() << " n " << example.run.tokens;
   }
 }
 

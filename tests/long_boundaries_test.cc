@@ -1,6 +1,6 @@
-// Rows at the visible counts where buffers, pages and integer widths change, for several group sizes, budgets and anchors.
+// Rows at the visible counts where buffers, pages and integer widths change, for several group sizes, budgets and
+// anchors.
 #include <gtest/gtest.h>
-
 
 #include "support_rows.hpp"
 
@@ -36,7 +36,8 @@ TEST_P(LongBoundaries, RowsAreWhatWalkingOverEveryTokenGives) {
         const Geometry geometry = test::row_geometry(r, budget);
         const auto planned = test::plan(geometry, {0, n}, scores);
         ASSERT_TRUE(planned.status.ok()) << planned.status.message();
-        ASSERT_EQ(planned.row(), test::row_by_walking(r, budget, {0, n}, best_first)) << "r " << r << " budget " << budget;
+        ASSERT_EQ(planned.row(), test::row_by_walking(r, budget, {0, n}, best_first))
+            << "r " << r << " budget " << budget;
         ASSERT_EQ(planned.count, n <= budget + r - 1 ? n : budget + n % r);
         ASSERT_TRUE(check_row(geometry, {0, n}, planned.row()).ok());
         ++compared;

@@ -20,7 +20,8 @@ TEST(Membership, TheBestGroupsAreReadAndNoOthers) {
   std::size_t dropped = 0;
   for (const Example& example : test::sparse_examples()) {
     const auto touched = test::groups_touched(example);
-    ASSERT_EQ(touched, test::best_groups(example)) << "r " << example.geometry.group_tokens() << " n " << example.run.tokens;
+    ASSERT_EQ(touched, test::best_groups(example))
+        << "r " << example.geometry.group_tokens() << " n " << example.run.tokens;
     dropped += static_cast<std::size_t>(example.complete()) - touched.size();
   }
   EXPECT_GT(dropped, 10000u);

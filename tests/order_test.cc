@@ -17,8 +17,8 @@ std::int64_t steps_back(const std::vector<std::int32_t>& row) {
 TEST(Order, EveryEntryIsLaterThanTheOneBefore) {
   std::size_t entries = 0;
   for (const Example& example : test::sparse_examples()) {
-    ASSERT_EQ(steps_back(example.row), 0) << "r " << example.geometry.group_tokens() << " n " << example.run.tokens << ": "
-                                          << testing::PrintToString(example.row);
+    ASSERT_EQ(steps_back(example.row), 0) << "r " << example.geometry.group_tokens() << " n " << example.run.tokens
+                                          << ": " << testing::PrintToString(example.row);
     entries += example.row.size();
   }
   EXPECT_GT(entries, 100000u);

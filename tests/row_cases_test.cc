@@ -1,5 +1,5 @@
-// Symptoms that users of other engines reported in public, reduced to scores and rows. Each test names the kind of fault
-// and where the symptom was described.
+// Symptoms that users of other engines reported in public, reduced to scores and rows. Each test names the kind of
+// fault and where the symptom was described.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -112,7 +112,8 @@ TEST(RowCases, NanIsTheStatedErrorAndNeverAGarbageIndex) {
       scores[700] = nan;
       const Planned refused = test::plan(geometry, {0, 4096}, scores, NanPolicy::kRefuse, 0x5a5a5a5a, 12);
       const std::int64_t first = everywhere ? 0 : 700;
-      test::expect_refused(refused.status, Code::kNotANumber, "scores", {12, first}, "group " + std::to_string(first) + " of row 12");
+      test::expect_refused(refused.status, Code::kNotANumber, "scores", {12, first},
+                           "group " + std::to_string(first) + " of row 12");
       EXPECT_EQ(refused.storage, Positions(2051, 0x5a5a5a5a));
       const Planned excluded = test::plan(geometry, {0, 4096}, scores, NanPolicy::kExclude);
       ASSERT_TRUE(excluded.status.ok());
@@ -130,7 +131,8 @@ TEST(RowCases, ANanInOneRowLeavesTheOtherRowsAlone) {
   const auto clean = batch;
   batch[2][7] = kNaN;
   for (std::size_t row = 0; row < 5; ++row) {
-    const Planned planned = test::plan(geometry, {0, 80}, batch[row], NanPolicy::kRefuse, -7, static_cast<std::int64_t>(row));
+    const Planned planned =
+        test::plan(geometry, {0, 80}, batch[row], NanPolicy::kRefuse, -7, static_cast<std::int64_t>(row));
     EXPECT_EQ(planned.status.ok(), row != 2);
     EXPECT_EQ(planned.storage, row == 2 ? Positions(19, -7) : test::plan(geometry, {0, 80}, clean[row]).storage);
   }
@@ -168,7 +170,8 @@ TEST(RowCases, InfinitiesAreScoresLikeAnyOther) {
 // sglang#30378: tiny and negative visible counts, as padded batches have them.
 TEST(RowCases, TinyCountsGiveTheirTokensAndNegativeOnesAreRefused) {
   for (std::int64_t n = 0; n <= 5; ++n) {
-    EXPECT_EQ(plan_ok(test::qsa(), {0, n}, std::vector<float>(static_cast<std::size_t>(n / 4))), test::dense_row({0, n}));
+    EXPECT_EQ(plan_ok(test::qsa(), {0, n}, std::vector<float>(static_cast<std::size_t>(n / 4))),
+              test::dense_row({0, n}));
   }
   const Planned negative = test::plan(test::qsa(), {0, -1}, {}, NanPolicy::kRefuse, 0x5a5a5a5a, 4);
   test::expect_refused(negative.status, Code::kInvalidArgument, "visible", {4, -1}, "-1 tokens is negative");
@@ -180,7 +183,8 @@ TEST(RowCases, EverythingVisibleIsReadAtAndJustBelowTheBudget) {
     const std::int64_t budget = 2048 / r * r;
     for (std::int64_t n = budget - r - 1; n <= budget + r - 1; ++n) {
       const auto scores = test::scores_of(test::Spread::kInfinities, n / r, 22);
-      EXPECT_EQ(plan_ok(test::row_geometry(r, budget), {0, n}, scores), test::dense_row({0, n})) << "r " << r << " n " << n;
+      EXPECT_EQ(plan_ok(test::row_geometry(r, budget), {0, n}, scores), test::dense_row({0, n}))
+          << "r " << r << " n " << n;
     }
   }
 }

@@ -57,7 +57,14 @@ TEST_P(ScoreTwin, IsMetWithinTheBound) {
   std::vector<std::byte> panels(static_cast<std::size_t>(panel_bytes(geometry, kGroups)));
   ASSERT_TRUE(pack_pooled_keys(geometry, pooled.view(), panels.data()).ok());
   const std::byte* pages[] = {panels.data()};
-  const PooledKeys visible{.pages = pages, .page_groups = 208, .offset_bytes = 0, .first_slot = 0, .groups = kGroups, .dim = kDim, .dtype = GetParam().dtype, .max_abs = 1e30f};
+  const PooledKeys visible{.pages = pages,
+                           .page_groups = 208,
+                           .offset_bytes = 0,
+                           .first_slot = 0,
+                           .groups = kGroups,
+                           .dim = kDim,
+                           .dtype = GetParam().dtype,
+                           .max_abs = 1e30f};
   double worst = 0.0;
   std::int64_t negative = 0;
   std::int64_t zero = 0;
@@ -73,7 +80,9 @@ TEST_P(ScoreTwin, IsMetWithinTheBound) {
     ASSERT_TRUE(score_groups(geometry, query.view(), given, visible, got).ok());
     ASSERT_TRUE(score_f64(geometry, query.view(), given, pooled.view(), exact).ok());
     const Geometry no_relu = admit(GetParam(), false);
-    ASSERT_TRUE(score_f64(no_relu, magnitudes_of(query).view(), given_magnitudes, magnitudes_of(pooled).view(), magnitude).ok());
+    ASSERT_TRUE(
+        score_f64(no_relu, magnitudes_of(query).view(), given_magnitudes, magnitudes_of(pooled).view(), magnitude)
+            .ok());
     for (std::size_t g = 0; g < kGroups; ++g) {
       const double error = std::fabs(static_cast<double>(got[g]) - exact[g]) / magnitude[g];
       worst = std::max(worst, error);
@@ -120,7 +129,14 @@ TEST(ScoreTwinOptions, EachPlaceOfTheScaleGivesItsOwnBits) {
     std::vector<std::byte> panels(static_cast<std::size_t>(panel_bytes(geometry, kGroups)));
     ASSERT_TRUE(pack_pooled_keys(geometry, pooled.view(), panels.data()).ok());
     const std::byte* pages[] = {panels.data()};
-    const PooledKeys visible{.pages = pages, .page_groups = 208, .offset_bytes = 0, .first_slot = 0, .groups = kGroups, .dim = kDim, .dtype = DType::kF32, .max_abs = 1e30f};
+    const PooledKeys visible{.pages = pages,
+                             .page_groups = 208,
+                             .offset_bytes = 0,
+                             .first_slot = 0,
+                             .groups = kGroups,
+                             .dim = kDim,
+                             .dtype = DType::kF32,
+                             .max_abs = 1e30f};
     scores.emplace_back(kGroups);
     ASSERT_TRUE(score_groups(geometry, query.view(), {}, visible, scores.back()).ok());
   }

@@ -37,7 +37,9 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
   }
-  std::int64_t below(std::int64_t bound) { return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(bound)); }
+  std::int64_t below(std::int64_t bound) {
+    return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(bound));
+  }
   float uniform() { return static_cast<float>(static_cast<double>(next() >> 40) * 0x1p-23 - 1.0); }  // -1 .. 1
 
  private:
@@ -51,12 +53,18 @@ inline constexpr Spread kSpreads[] = {Spread::kUniform, Spread::kAllEqual, Sprea
 inline float draw(Spread spread, std::int64_t group, Random& random) {
   const float uniform = random.uniform();
   switch (spread) {
-    case Spread::kUniform: return uniform;
-    case Spread::kAllEqual: return 0.5f;
-    case Spread::kMostlyZero: return uniform > 0.8f ? uniform : (uniform < 0.0f ? -0.0f : 0.0f);
-    case Spread::kRising: return static_cast<float>(group);
-    case Spread::kFalling: return -static_cast<float>(group);
-    case Spread::kInfinities: return uniform > 0.5f ? kInfinity : (uniform < -0.5f ? -kInfinity : uniform);
+    case Spread::kUniform:
+      return uniform;
+    case Spread::kAllEqual:
+      return 0.5f;
+    case Spread::kMostlyZero:
+      return uniform > 0.8f ? uniform : (uniform < 0.0f ? -0.0f : 0.0f);
+    case Spread::kRising:
+      return static_cast<float>(group);
+    case Spread::kFalling:
+      return -static_cast<float>(group);
+    case Spread::kInfinities:
+      return uniform > 0.5f ? kInfinity : (uniform < -0.5f ? -kInfinity : uniform);
   }
   return 0.0f;
 }
@@ -85,7 +93,9 @@ struct Planned {
   std::int64_t count = -1;
   std::vector<std::int32_t> storage;  // the whole row, padding included
 
-  std::vector<std::int32_t> row() const { return {storage.begin(), storage.begin() + std::max<std::int64_t>(count, 0)}; }
+  std::vector<std::int32_t> row() const {
+    return {storage.begin(), storage.begin() + std::max<std::int64_t>(count, 0)};
+  }
 };
 
 // Plans with scratch and storage of exactly the size that is asked for, filled with `garbage` beforehand.

@@ -14,7 +14,8 @@ void expect_tail(const Example& example) {
   for (std::int64_t i = 0; i < tail; ++i) {
     const std::size_t at = example.row.size() - static_cast<std::size_t>(tail - i);
     ASSERT_EQ(example.row[at], example.run.anchor + example.run.tokens - tail + i)
-        << "r " << example.geometry.group_tokens() << " n " << example.run.tokens << ": " << testing::PrintToString(example.row);
+        << "r " << example.geometry.group_tokens() << " n " << example.run.tokens << ": "
+        << testing::PrintToString(example.row);
   }
 }
 

@@ -27,8 +27,8 @@ std::int64_t attend_scratch_floats(const Geometry& geometry);
 //         A row of width 0 gives zeros and an lse of -inf (with a sink: zeros and the sink).
 // Errors  InvalidArgument: shapes, strides, dtypes, an entry outside the run. NotChronological. NotFinite: a query
 //         element or a sink. Outputs are untouched by these.
-//         Overflow: finite input, but a logit passed f32 or an output its dtype; index = the first head. The outputs and
-//         lse of every such head are NaN, all others are right. `row_number` is named in errors.
+//         Overflow: finite input, but a logit passed f32 or an output its dtype; index = the first head. The outputs
+//         and lse of every such head are NaN, all others are right. `row_number` is named in errors.
 // Memory  none. Threads  any number at once on different outputs and scratch. Source  contract sections 4 and 5.
 Status attend_row(const LayerView& layer, VisibleRun run, ConstTensor query, std::span<const std::int32_t> row,
                   std::span<const float> sinks, std::span<float> scratch, Tensor output, std::span<float> lse,

@@ -44,9 +44,9 @@ class PageAllocator {
   virtual void release(std::byte* memory, std::int64_t bytes) noexcept = 0;
 };
 
-// The process's heap. Large pages lie together in slabs of 32 MiB of address space, for which the system is asked for huge
-// pages; memory is taken as it is touched, and a slab goes back when its last page does. Lives for ever.
-// Threads  any.
+// The process's heap. Large pages lie together in slabs of 32 MiB of address space, for which the system is asked for
+// huge pages; memory is taken as it is touched, and a slab goes back when its last page does. Lives for ever. Threads
+// any.
 PageAllocator& heap_page_allocator();
 
 // One region that the caller supplies: a mapping of huge pages, memory of a device, shared memory.
@@ -78,9 +78,9 @@ struct LayerView {
   std::int64_t value_offset_bytes = 0;
   std::int64_t raw_offset_bytes = 0;
   std::int64_t coordinates_offset_bytes = -1;  // [page_tokens] x 3 i32; -1 when the geometry names no rope_axes
-  bool indexed = true;  // false: the layer attends rows that another one planned
+  bool indexed = true;                         // false: the layer attends rows that another one planned
   const std::atomic<bool>* damaged = nullptr;  // null, or true once a mapped file turned out to be cut short
-  PooledKeys pooled;  // all complete groups of `run`; none in a layer without an index
+  PooledKeys pooled;                           // all complete groups of `run`; none in a layer without an index
 
   // Addresses of one token's vectors. `position` lies in `run`.
   const std::byte* key(std::int64_t position, std::int64_t kv_head) const;
@@ -101,8 +101,8 @@ struct TokenBatch {
   ConstTensor values;               // [T, kv_heads, value_dim] in kv_dtype
   ConstTensor index_keys;           // [T, index_dim] in index_dtype, raw (or finished: pooling none); empty exactly
                                     // when the layer has no index
-  const Coordinates* coordinates = nullptr;  // [T], none negative, equal in all layers; needed exactly when the geometry
-                                             // names rope_axes
+  const Coordinates* coordinates = nullptr;  // [T], none negative, equal in all layers; needed exactly when the
+                                             // geometry names rope_axes
 };
 
 struct LayerParameters {
@@ -112,11 +112,11 @@ struct LayerParameters {
 
 struct CacheOptions {
   std::vector<LayerParameters> layers{1};
-  std::int64_t capacity_tokens = 0;  // over all sequences, rounded up to whole pages; shared pages count once
-  std::int64_t capacity_bytes = 0;   // instead of capacity_tokens: the most that pages may take, bookkeeping apart
-  bool reserve = false;              // take all pages' memory at once, so that no later call can run out of it
-  std::int64_t page_tokens = 0;      // a multiple of 16 groups; 0: the smallest that is at least 256 tokens
-  PageAllocator* allocator = nullptr;  // null: the heap; must outlive the cache and its snapshots
+  std::int64_t capacity_tokens = 0;     // over all sequences, rounded up to whole pages; shared pages count once
+  std::int64_t capacity_bytes = 0;      // instead of capacity_tokens: the most that pages may take, bookkeeping apart
+  bool reserve = false;                 // take all pages' memory at once, so that no later call can run out of it
+  std::int64_t page_tokens = 0;         // a multiple of 16 groups; 0: the smallest that is at least 256 tokens
+  PageAllocator* allocator = nullptr;   // null: the heap; must outlive the cache and its snapshots
   Kernels kernels = default_kernels();  // all give the same bits
 };
 
@@ -149,9 +149,9 @@ class Snapshot {
   std::int64_t layers() const;
   LayerView layer(std::int64_t layer) const;  // `layer` below layers()
 
-  // Whether everything read so far through this snapshot's views was there. Ask after reading and before using the result
-  // when the sequence may have been restored by mapping.
-  // Errors  Io: the mapped file was cut short; what was read past its end is zeros.
+  // Whether everything read so far through this snapshot's views was there. Ask after reading and before using the
+  // result when the sequence may have been restored by mapping. Errors  Io: the mapped file was cut short; what was
+  // read past its end is zeros.
   Status check() const;
 
  private:
@@ -169,10 +169,11 @@ class Transaction {
   ~Transaction();  // rolls back what was not committed
 
   // Stages tokens of one layer. Call once or more per layer; all layers must reach the same frontier before commit.
-  // Errors  NotFound: sequence. InvalidArgument: the transaction has ended, layer, shapes, strides, dtypes, coordinates.
-  //         NotContiguous: first_position is not the staged frontier of that layer (row = sequence, index = where it goes
-  //         on). Capacity. OutOfMemory. NotFinite: row = token, index = element.
-  //         After an error nothing of this call is staged; the call can be repeated or the transaction dropped.
+  // Errors  NotFound: sequence. InvalidArgument: the transaction has ended, layer, shapes, strides, dtypes,
+  // coordinates.
+  //         NotContiguous: first_position is not the staged frontier of that layer (row = sequence, index = where it
+  //         goes on). Capacity. OutOfMemory. NotFinite: row = token, index = element. After an error nothing of this
+  //         call is staged; the call can be repeated or the transaction dropped.
   Status append(SequenceId sequence, std::int64_t layer, const TokenBatch& tokens);
 
   // The staged state, to be scored and attended before the commit (an engine needs its new tokens at once).
@@ -188,9 +189,9 @@ class Transaction {
   // Errors  InvalidArgument: layers of a sequence at different frontiers (row = sequence, index = the first layer that
   //         lacks tokens). OutOfMemory. Nothing is published then and the transaction stays open.
   Status commit();
-  // Publishes only the first `tokens` staged tokens of each sequence, all where it has fewer (speculative decoding keeps
-  // a prefix). Nothing that is kept is copied. Errors as commit, for the layers that lack kept tokens; InvalidArgument:
-  // negative.
+  // Publishes only the first `tokens` staged tokens of each sequence, all where it has fewer (speculative decoding
+  // keeps a prefix). Nothing that is kept is copied. Errors as commit, for the layers that lack kept tokens;
+  // InvalidArgument: negative.
   Status commit_prefix(std::int64_t tokens);
   void rollback();
 
@@ -203,10 +204,10 @@ class Transaction {
 
 // How a file's pages come into a cache.
 enum class RestoreMode : std::uint8_t {
-  kCopy,         // read into pages of the cache's own; checksums and elements are checked before anything changes
-  kMap,          // mapped read-only: usable at once and shared between processes; pages are not checked and take none of
-                 // the capacity. The file must not be changed in place while the mapping lives; replacing it by rename,
-                 // as save() does, is safe. A file cut short meanwhile shows in Snapshot::check(), not as a signal.
+  kCopy,  // read into pages of the cache's own; checksums and elements are checked before anything changes
+  kMap,   // mapped read-only: usable at once and shared between processes; pages are not checked and take none of
+          // the capacity. The file must not be changed in place while the mapping lives; replacing it by rename,
+          // as save() does, is safe. A file cut short meanwhile shows in Snapshot::check(), not as a signal.
   kMapVerified,  // mapped, checksums and elements checked first
 };
 
@@ -233,13 +234,13 @@ class Cache {
   Status reset(SequenceId sequence, std::int64_t anchor = 0);
   // Keeps the first `tokens` tokens. InvalidArgument: negative or more than there are.
   Status truncate(SequenceId sequence, std::int64_t tokens);
-  // A new sequence that holds what this one does. Pages are shared until one of the two writes to them. A staged sequence
-  // is forked as the public sees it.
+  // A new sequence that holds what this one does. Pages are shared until one of the two writes to them. A staged
+  // sequence is forked as the public sees it.
   Result<SequenceId> fork(SequenceId sequence);
-  // Forgets the first `tokens` tokens: the anchor moves, and groups count from there. Keys, values and raw keys stay where
-  // they are; pages before the anchor are given back. By a multiple of r the pooled keys stay too; otherwise all of them
-  // are computed again, beside the old ones, at the cost of pooling the tokens that remain.
-  // InvalidArgument: negative or more than there are, or the anchor would pass the last position. Capacity.
+  // Forgets the first `tokens` tokens: the anchor moves, and groups count from there. Keys, values and raw keys stay
+  // where they are; pages before the anchor are given back. By a multiple of r the pooled keys stay too; otherwise all
+  // of them are computed again, beside the old ones, at the cost of pooling the tokens that remain. InvalidArgument:
+  // negative or more than there are, or the anchor would pass the last position. Capacity.
   Status evict_prefix(SequenceId sequence, std::int64_t tokens);
   // Appends what `source` holds at positions first_position .. first_position + tokens - 1 to `destination`. An empty
   // destination shares the pages (groups as in evict_prefix), any other takes a copy.
@@ -252,18 +253,17 @@ class Cache {
   // Errors  NotFound.
   Result<Snapshot> snapshot(SequenceId sequence) const;
 
-  // Writes sequences as the public sees them to one file, whole or not at all (docs/cache_file.md). Pages that they share
-  // are written once. Leftovers of saves to this path that were killed are removed.
-  // Takes   `sequences` distinct; or all there are
-  // Errors  NotFound. InvalidArgument: one twice. Io. OutOfMemory.
-  // Threads beside anything; saves to one path must take turns.
+  // Writes sequences as the public sees them to one file, whole or not at all (docs/cache_file.md). Pages that they
+  // share are written once. Leftovers of saves to this path that were killed are removed. Takes   `sequences` distinct;
+  // or all there are Errors  NotFound. InvalidArgument: one twice. Io. OutOfMemory. Threads beside anything; saves to
+  // one path must take turns.
   Status save(const std::string& path, std::span<const SequenceId> sequences) const;
   Status save(const std::string& path) const;
 
-  // Adds every sequence of a file to this cache, or none. Its geometry, layers, norm weights and page_tokens must be this
-  // cache's; what the state does not depend on (query heads, budget, score options) may differ.
-  // Gives   the sequences in the file's order.
-  // Errors  Io. Corrupt: argument is the section. Unsupported: version. InvalidArgument: another geometry, by name.
+  // Adds every sequence of a file to this cache, or none. Its geometry, layers, norm weights and page_tokens must be
+  // this cache's; what the state does not depend on (query heads, budget, score options) may differ. Gives   the
+  // sequences in the file's order. Errors  Io. Corrupt: argument is the section. Unsupported: version. InvalidArgument:
+  // another geometry, by name.
   //         NotFinite. Capacity. OutOfMemory.
   Result<std::vector<RestoredSequence>> restore(const std::string& path, RestoreMode mode = RestoreMode::kCopy);
 

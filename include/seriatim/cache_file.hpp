@@ -17,7 +17,7 @@ struct CacheFileInfo {
     VisibleRun run;
   };
 
-  Geometry geometry;  // what the file says; what it does not say (query heads, budget) has its default or fits
+  Geometry geometry;     // what the file says; what it does not say (query heads, budget) has its default or fits
   CacheOptions options;  // layers and page_tokens
   std::vector<Sequence> sequences;
   std::int64_t token_pages = 0;

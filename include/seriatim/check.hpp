@@ -52,8 +52,8 @@ enum class RowRule : std::uint8_t {
 
 enum class RowUnit : std::uint8_t { kToken, kGroup };  // what an entry of a row counts
 
-// Rows to judge, and what is known of the queries they answer. Rows are read one at a time, so they need not fit memory.
-// Threads  read() may be called by any number of threads at once.
+// Rows to judge, and what is known of the queries they answer. Rows are read one at a time, so they need not fit
+// memory. Threads  read() may be called by any number of threads at once.
 class Selection {
  public:
   struct About {
@@ -66,8 +66,8 @@ class Selection {
     bool has_scores = false;
     std::int64_t output_heads = 0;  // 0: no outputs
     std::int64_t output_dim = 0;
-    std::string engine;                  // free text
-    std::vector<std::int64_t> visible;   // [Q] tokens that each query sees
+    std::string engine;                 // free text
+    std::vector<std::int64_t> visible;  // [Q] tokens that each query sees
   };
   virtual ~Selection() = default;
   virtual const About& about() const = 0;
@@ -79,9 +79,10 @@ class Selection {
   virtual Status read_output(std::int64_t row, std::span<float> output) const = 0;
 };
 
-// Opens a selection dump (`selection/1`). Only its header and `visible` are held; rows and scores are read when asked for.
-// Errors  Io, Corrupt, Unsupported: as SafetensorsFile::open, a missing tensor or metadata key, another version.
-//         InvalidArgument: shapes or dtypes that do not fit each other, no rows, a negative count or one past the scores.
+// Opens a selection dump (`selection/1`). Only its header and `visible` are held; rows and scores are read when asked
+// for. Errors  Io, Corrupt, Unsupported: as SafetensorsFile::open, a missing tensor or metadata key, another version.
+//         InvalidArgument: shapes or dtypes that do not fit each other, no rows, a negative count or one past the
+//         scores.
 Result<std::unique_ptr<Selection>> open_selection(const std::string& path);
 // The same from memory, which must outlive it.
 Result<std::unique_ptr<Selection>> parse_selection(std::span<const std::byte> bytes);
@@ -97,7 +98,8 @@ struct SelectionViews {
 // Errors  InvalidArgument, naming the view and the row.
 Result<std::unique_ptr<Selection>> view_selection(const SelectionViews& views, Selection::About about);
 
-// What a capture says of the same queries: our own scores and canonical outputs. It holds the capture's tokens in a cache.
+// What a capture says of the same queries: our own scores and canonical outputs. It holds the capture's tokens in a
+// cache.
 class JudgedCapture {
  public:
   virtual ~JudgedCapture() = default;
@@ -120,34 +122,34 @@ Result<std::unique_ptr<JudgedCapture>> judge_with(Capture capture);
 struct Finding {
   Promise promise = Promise::kRange;
   std::int64_t row = -1;
-  std::int64_t entry = -1;    // place in the row
-  std::int64_t entries = 1;   // how many entries, tokens or groups of this row are at fault in this way
-  std::int64_t token = -1;    // position
-  std::int64_t group = -1;    // chosen, broken or out of place
-  std::int64_t other = -1;    // the group that should stand there, or the row it should equal (repeat)
-  float score = 0.0f;         // of `group`, where `scored`
-  float other_score = 0.0f;   // of `other`
+  std::int64_t entry = -1;   // place in the row
+  std::int64_t entries = 1;  // how many entries, tokens or groups of this row are at fault in this way
+  std::int64_t token = -1;   // position
+  std::int64_t group = -1;   // chosen, broken or out of place
+  std::int64_t other = -1;   // the group that should stand there, or the row it should equal (repeat)
+  float score = 0.0f;        // of `group`, where `scored`
+  float other_score = 0.0f;  // of `other`
   bool scored = false;
-  double margin = 0.0;        // relative distance of the two scores; of outputs
-  std::string what = {};      // in words
+  double margin = 0.0;    // relative distance of the two scores; of outputs
+  std::string what = {};  // in words
 };
 
 struct ArithmeticReport {
-  std::int64_t rows = 0;       // compared
-  double relative = 0.0;       // largest distance to our output, relative to the largest |value|
-  double relative_f64 = 0.0;   // to f64
-  double own_f64 = 0.0;        // of our output to f64
-  std::int64_t ulp = 0;        // largest distance to our output in units in the last place of f32
+  std::int64_t rows = 0;      // compared
+  double relative = 0.0;      // largest distance to our output, relative to the largest |value|
+  double relative_f64 = 0.0;  // to f64
+  double own_f64 = 0.0;       // of our output to f64
+  std::int64_t ulp = 0;       // largest distance to our output in units in the last place of f32
   std::int64_t worst_row = -1;
-  double bound = 0.0;          // the largest `relative` that conforms
+  double bound = 0.0;  // the largest `relative` that conforms
 };
 
 struct CheckOptions {
   RowRule rule = RowRule::kCanonical;
-  double margin = 0.0;                     // groups nearer than this to the cut, relatively, are near, not wrong
+  double margin = 0.0;                      // groups nearer than this to the cut, relatively, are near, not wrong
   std::int64_t findings_per_promise = 100;  // kept; all are counted
-  const JudgedCapture* against = nullptr;  // for outputs; scores come with the selection
-  Executor* executor = nullptr;            // null: serial
+  const JudgedCapture* against = nullptr;   // for outputs; scores come with the selection
+  Executor* executor = nullptr;             // null: serial
   std::function<void(std::string_view stage, std::int64_t done, std::int64_t total)> progress;
 };
 
@@ -163,8 +165,8 @@ struct CheckReport {
   double margin = 0.0;
   RowRule rule = RowRule::kCanonical;
   std::array<Count, kPromises> counts{};
-  std::vector<Finding> findings;           // by row, then promise; at most findings_per_promise of each
-  std::vector<std::uint16_t> row_faults;   // [Q] a bit per promise, from bit 0; kNearBit besides
+  std::vector<Finding> findings;          // by row, then promise; at most findings_per_promise of each
+  std::vector<std::uint16_t> row_faults;  // [Q] a bit per promise, from bit 0; kNearBit besides
   std::optional<ArithmeticReport> arithmetic;
 
   static constexpr std::uint16_t kNearBit = 1u << 15;

@@ -31,10 +31,10 @@ using Metadata = std::map<std::string, std::string, std::less<>>;
 
 // What a reader is willing to hold; a file past a limit is refused with kUnsupported.
 struct SafetensorsLimits {
-  std::int64_t header_bytes = 100'000'000;       // the reference reader's own limit
+  std::int64_t header_bytes = 100'000'000;  // the reference reader's own limit
   std::int64_t tensors = 65'536;
   std::int64_t metadata_entries = 65'536;
-  std::int64_t rank = 32;                        // of a listed tensor; a view holds kMaxRank at most
+  std::int64_t rank = 32;                           // of a listed tensor; a view holds kMaxRank at most
   std::int64_t file_bytes = std::int64_t{1} << 40;  // open() only
 };
 

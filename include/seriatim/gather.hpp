@@ -25,8 +25,8 @@ struct Tile {
 void gather_tile(const LayerView& layer, std::int64_t kv_head, std::span<const std::int32_t> positions, Tile tile,
                  Kernels kernels = Kernels::reference());
 
-// Where one kv head's keys and values lie, for whoever reads them in place. Made for positions that mostly rise: a page is
-// looked for by division only when a position leaves the last one's.
+// Where one kv head's keys and values lie, for whoever reads them in place. Made for positions that mostly rise: a page
+// is looked for by division only when a position leaves the last one's.
 class SlotWalk {
  public:
   struct Slot {
@@ -39,9 +39,13 @@ class SlotWalk {
         page_tokens_(layer.page_tokens),
         to_slot_(layer.first_slot - layer.run.anchor),
         key_bytes_(layer.geometry->head_dim() * dtype_bytes(layer.geometry->kv_dtype())),
-        value_bytes_(layer.geometry->values_alias_keys() ? key_bytes_ : layer.geometry->value_dim() * dtype_bytes(layer.geometry->kv_dtype())),
+        value_bytes_(layer.geometry->values_alias_keys()
+                         ? key_bytes_
+                         : layer.geometry->value_dim() * dtype_bytes(layer.geometry->kv_dtype())),
         key_offset_(layer.key_offset_bytes + kv_head * page_tokens_ * key_bytes_),
-        value_offset_(layer.geometry->values_alias_keys() ? key_offset_ : layer.value_offset_bytes + kv_head * page_tokens_ * value_bytes_),
+        value_offset_(layer.geometry->values_alias_keys()
+                          ? key_offset_
+                          : layer.value_offset_bytes + kv_head * page_tokens_ * value_bytes_),
         page_first_(-page_tokens_) {}  // no slot lies in the page before the first
 
   // `position` lies in the layer's run.

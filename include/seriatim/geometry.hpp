@@ -38,8 +38,8 @@ struct GeometryOptions {
   std::int64_t query_heads = 24;  // H_q, a multiple of kv_heads
   std::int64_t kv_heads = 2;
   std::int64_t head_dim = 256;
-  std::int64_t value_dim = 0;      // 0: head_dim
-  bool values_alias_keys = false;  // values are the leading value_dim of the keys; nothing is stored twice
+  std::int64_t value_dim = 0;          // 0: head_dim
+  bool values_alias_keys = false;      // values are the leading value_dim of the keys; nothing is stored twice
   std::optional<float> softmax_scale;  // absent: 1/sqrt(head_dim)
 
   std::int64_t index_heads = 4;
@@ -73,10 +73,10 @@ class Geometry {
 
   // Admits `options`, or says which number is at fault and why.
   // Errors  InvalidArgument: zero, negative or too large sizes; B not a multiple of r; query heads not a multiple of kv
-  //         heads; rotary dims odd or above index_dim; theta outside 1..2^128; inv_freq or rope_axes of another length or
-  //         outside 0..1 or 0..2; pooling `none` with r != 1; aliased values wider than keys; a dtype, pooling or place of
-  //         the scale that is none; a scale or eps that is not finite and positive.
-  //         Overflow: a token or row whose bytes do not fit 64 bits.
+  //         heads; rotary dims odd or above index_dim; theta outside 1..2^128; inv_freq or rope_axes of another length
+  //         or outside 0..1 or 0..2; pooling `none` with r != 1; aliased values wider than keys; a dtype, pooling or
+  //         place of the scale that is none; a scale or eps that is not finite and positive. Overflow: a token or row
+  //         whose bytes do not fit 64 bits.
   static Result<Geometry> admit(GeometryOptions options);
 
   std::int64_t group_tokens() const { return options_.group_tokens; }
@@ -111,7 +111,8 @@ class Geometry {
   // The row's width without excluded groups: n up to B + r - 1, else B + n mod r.
   std::int64_t row_width(std::int64_t visible_tokens) const;
 
-  // Errors  InvalidArgument: anchor or tokens negative, or positions at or past kPositions. `row` is named in the error.
+  // Errors  InvalidArgument: anchor or tokens negative, or positions at or past kPositions. `row` is named in the
+  // error.
   Status check_run(VisibleRun run, std::int64_t row = -1) const;
 
  private:

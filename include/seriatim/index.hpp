@@ -52,16 +52,16 @@ std::int64_t panel_bytes(const Geometry& geometry, std::int64_t groups);
 //         first_position: logical position of the first token
 //         coordinates: [T] or null for text; required when the geometry names rope_axes, ignored otherwise
 // Gives   pooled [floor(T / r), index_dim] in index_dtype
-// Errors  InvalidArgument: shapes, strides, dtypes, positions or coordinates. NotFinite: a raw key or weight that is not
+// Errors  InvalidArgument: shapes, strides, dtypes, positions or coordinates. NotFinite: a raw key or weight that is
+// not
 //         finite; row = token (or dim of the weight), index = dim. OutOfMemory. Nothing is written on error.
 // Memory  some 20 vectors of index_dim floats, freed at the end. Threads  any number at once on different outputs.
 // Source  contract section 3, steps 1 to 3.
 Status pool_keys(const Geometry& geometry, ConstTensor norm_weight, ConstTensor raw, std::int64_t first_position,
                  const Coordinates* coordinates, Tensor pooled);
 
-// Pools groups as their last token arrives, straight into panels: what a store of keys calls, so it checks and allocates
-// nothing. Pooling is `mean`.
-// Threads  one call at a time.
+// Pools groups as their last token arrives, straight into panels: what a store of keys calls, so it checks and
+// allocates nothing. Pooling is `mean`. Threads  one call at a time.
 class Pooler {
  public:
   // Errors  OutOfMemory.

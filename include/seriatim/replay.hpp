@@ -84,7 +84,7 @@ inline constexpr std::int64_t kReplayQueries = 8;
 std::int64_t replay_capacity_tokens(const Capture& capture);
 
 struct ReplayOptions {
-  double margin = -1.0;  // relative margin of `near`; negative: 1e-5 for f32 index keys, 1e-2 for bf16 and f16
+  double margin = -1.0;          // relative margin of `near`; negative: 1e-5 for f32 index keys, 1e-2 for bf16 and f16
   Executor* executor = nullptr;  // null: serial
   ReplayPath* path = nullptr;    // null: the host's, by the executor
   std::function<void(std::string_view stage, std::int64_t done, std::int64_t total)> progress;

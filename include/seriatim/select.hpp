@@ -20,7 +20,8 @@ enum class NanPolicy : std::uint8_t {
 std::int64_t select_scratch_entries(std::int64_t groups);
 
 // Takes   scores [G] f32; keep = K >= 0; scratch of at least select_scratch_entries(G)
-// Gives   chosen[0 .. return) ascending group numbers; what lies past them is untouched. chosen holds min(K, G) or more.
+// Gives   chosen[0 .. return) ascending group numbers; what lies past them is untouched. chosen holds min(K, G) or
+// more.
 //         The value is how many were chosen: min(K, G), less where NaN groups are excluded.
 // Errors  InvalidArgument: K negative, chosen or scratch too small, G at or past 2^31.
 //         NotANumber: index = the first NaN's group. chosen is untouched on error. `row` is named in the error.

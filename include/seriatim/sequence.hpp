@@ -83,17 +83,18 @@ class Workspace {
 // Scores, selects and expands: one row per query. Where everything complete fits the budget nothing needs scoring
 // (unless NaN groups are to be excluded).
 // Gives   rows.positions and rows.counts of all Q queries
-// Errors  InvalidArgument: a workspace made for a smaller geometry, a layer without an index, shapes, strides, dtypes, a
-//         position the layer does not hold (row = query). Capacity: more visible tokens than the workspace was made for.
-//         NotANumber: the first query and group. Nothing is written.
+// Errors  InvalidArgument: a workspace made for a smaller geometry, a layer without an index, shapes, strides, dtypes,
+// a
+//         position the layer does not hold (row = query). Capacity: more visible tokens than the workspace was made
+//         for. NotANumber: the first query and group. Nothing is written.
 // Memory  the workspace alone.
 Status plan(const LayerView& layer, const IndexQueries& queries, NanPolicy nan, Workspace& workspace, Rows rows);
 
 // Attends over rows that plan() or anyone else made; several layers may use the same rows.
 // Gives   output [Q, query_heads, value_dim] f32, bf16 or f16; lse [Q, query_heads] f32, or empty
 // Errors  InvalidArgument: a workspace made for a smaller geometry. Others as attend_row, for the first query at fault;
-//         row = query. Nothing is written but for Overflow, after which every affected head's output and lse are NaN and
-//         all others are right.
+//         row = query. Nothing is written but for Overflow, after which every affected head's output and lse are NaN
+//         and all others are right.
 // Memory  the workspace alone.
 Status attend(const LayerView& layer, const AttendQueries& queries, Rows rows, Workspace& workspace, Tensor output,
               Tensor lse);

@@ -19,15 +19,15 @@ enum class Code : std::int32_t {
   kInvalidArgument = 1,  // shape, stride, dtype, count or option that does not fit
   kNotANumber = 2,       // a NaN score
   kNotFinite = 3,        // a non-finite key, value, query or index key
-  kOverflow = 4,         // finite input, but a score or logit passed f32, or an output its dtype; or a size past 64 bits
-  kNotContiguous = 5,    // a position that is not the successor of the frontier
-  kNotChronological = 6, // a row that is not the canonical shape: order, tail, range or width
-  kCapacity = 7,         // more tokens than the cache or workspace was made for
-  kOutOfMemory = 8,      // the system refused memory
-  kCorrupt = 9,          // a file that is truncated, damaged or contradicts itself
-  kUnsupported = 10,     // a version, dtype or feature this build does not know
-  kIo = 11,              // the system refused to read or write a file
-  kNotFound = 12,        // a name that is not there
+  kOverflow = 4,       // finite input, but a score or logit passed f32, or an output its dtype; or a size past 64 bits
+  kNotContiguous = 5,  // a position that is not the successor of the frontier
+  kNotChronological = 6,  // a row that is not the canonical shape: order, tail, range or width
+  kCapacity = 7,          // more tokens than the cache or workspace was made for
+  kOutOfMemory = 8,       // the system refused memory
+  kCorrupt = 9,           // a file that is truncated, damaged or contradicts itself
+  kUnsupported = 10,      // a version, dtype or feature this build does not know
+  kIo = 11,               // the system refused to read or write a file
+  kNotFound = 12,         // a name that is not there
 };
 
 // The code's name in the C++ spelling without the k: "InvalidArgument".
@@ -63,8 +63,8 @@ class [[nodiscard]] Status {
 template <typename T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}              // NOLINT(google-explicit-constructor)
-  Result(Status status) : status_(std::move(status)) {}      // NOLINT(google-explicit-constructor)
+  Result(T value) : value_(std::move(value)) {}          // NOLINT(google-explicit-constructor)
+  Result(Status status) : status_(std::move(status)) {}  // NOLINT(google-explicit-constructor)
 
   bool ok() const { return value_.has_value(); }
   const Status& status() const { return status_; }

@@ -17,10 +17,13 @@ enum class DType : std::uint8_t { kF32 = 0, kBf16 = 1, kF16 = 2, kI32 = 3, kI64 
 constexpr std::int64_t dtype_bytes(DType dtype) {
   switch (dtype) {
     case DType::kF32:
-    case DType::kI32: return 4;
-    case DType::kI64: return 8;
+    case DType::kI32:
+      return 4;
+    case DType::kI64:
+      return 8;
     case DType::kBf16:
-    case DType::kF16: return 2;
+    case DType::kF16:
+      return 2;
   }
   return 0;
 }

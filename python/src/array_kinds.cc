@@ -48,8 +48,8 @@ nb::object module_or_none(const char* name) {
   return module == nullptr ? nb::none() : nb::steal(module);
 }
 
-// Two threads may both look; the later's stays, the other's is a few handles. A lock here would be held while an import lets
-// go of the interpreter's.
+// Two threads may both look; the later's stays, the other's is a few handles. A lock here would be held while an import
+// lets go of the interpreter's.
 template <typename Known>
 const Known& keep(std::atomic<const Known*>& place, const Known* made) {
   place.store(made);
@@ -94,7 +94,8 @@ bool is_numpy_bf16(nb::handle object) {
   if (!is_numpy(object)) return false;
   // NumPy works out a name in Python; the kind, a letter, says "no" first.
   const nb::object dtype = object.attr("dtype");
-  return nb::cast<std::string>(dtype.attr("kind")) == "V" && nb::cast<std::string>(nb::str(dtype.attr("name"))) == "bfloat16";
+  return nb::cast<std::string>(dtype.attr("kind")) == "V" &&
+         nb::cast<std::string>(nb::str(dtype.attr("name"))) == "bfloat16";
 }
 
 nb::object empty_like_kind(nb::handle like, DType dtype, std::initializer_list<std::int64_t> shape) {

@@ -33,12 +33,14 @@ std::string kind_name(nb::handle object) { return nb::cast<std::string>(nb::str(
     refuse(argument, "a tensor that requires a gradient; pass tensor.detach()");
   }
   if (is_numpy(object)) {
-    if (writable && !nb::cast<bool>(object.attr("flags").attr("writeable"))) refuse(argument, "an array that is read-only");
+    if (writable && !nb::cast<bool>(object.attr("flags").attr("writeable")))
+      refuse(argument, "an array that is read-only");
     refuse(argument, "an array that cannot be shared: its dtype is " +
                          nb::cast<std::string>(nb::str(nb::handle(nb::object(object.attr("dtype"))))) +
                          ", or its byte order is foreign, or its strides are no multiple of an element");
   }
-  refuse(argument, "not an array that can be shared (" + kind_name(object) + "); pass a NumPy array or a torch CPU tensor");
+  refuse(argument,
+         "not an array that can be shared (" + kind_name(object) + "); pass a NumPy array or a torch CPU tensor");
 }
 
 template <typename Array>
@@ -57,16 +59,22 @@ std::byte nothing[8];
 std::optional<DType> dtype_of_format(const char* format) {
   if (format == nullptr || format[0] == '\0' || format[1] != '\0') return std::nullopt;
   switch (format[0]) {
-    case 'f': return DType::kF32;
-    case 'e': return DType::kF16;
-    case 'i': return DType::kI32;
+    case 'f':
+      return DType::kF32;
+    case 'e':
+      return DType::kF16;
+    case 'i':
+      return DType::kI32;
     case 'l':
-    case 'q': return DType::kI64;
-    default: return std::nullopt;
+    case 'q':
+      return DType::kI64;
+    default:
+      return std::nullopt;
   }
 }
 
-// The short way for NumPy's own arrays, without a capsule. Gives an empty view where it does not lead: the long way then says why.
+// The short way for NumPy's own arrays, without a capsule. Gives an empty view where it does not lead: the long way
+// then says why.
 template <typename View>
 View view_of_numpy(nb::handle object, bool writable) {
   View view;
@@ -112,7 +120,8 @@ View view_of(const Array& array, const char* argument, bool is_bf16) {
   for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
     view.shape[axis] = static_cast<std::int64_t>(array.shape(axis));
     view.stride_bytes[axis] = array.stride(axis) * dtype_bytes(*dtype);
-    if (view.stride_bytes[axis] < 0) refuse(argument, "axis " + std::to_string(axis) + " has a negative stride; copy it first");
+    if (view.stride_bytes[axis] < 0)
+      refuse(argument, "axis " + std::to_string(axis) + " has a negative stride; copy it first");
   }
   if (view.data == nullptr) view.data = nothing;
   return view;
@@ -131,7 +140,7 @@ Input input(nb::handle object, const char* argument) {
   const bool is_bf16 = is_numpy_bf16(object);
   const nb::object bits = is_bf16 ? nb::object(object.attr("view")("uint16")) : nb::borrow(object);
   if (is_torch(object) && nb::cast<bool>(object.attr("requires_grad"))) refuse_import(object, argument, false);
-  in.array = import<nb::ndarray<nb::ro>>(bits, argument, false);
+  in.array = import <nb::ndarray<nb::ro>>(bits, argument, false);
   in.view = view_of<ConstTensor>(in.array, argument, is_bf16);
   return in;
 }
@@ -155,7 +164,7 @@ Output output(nb::handle object, const char* argument) {
   const bool is_bf16 = is_numpy_bf16(object);
   const nb::object bits = is_bf16 ? nb::object(object.attr("view")("uint16")) : nb::borrow(object);
   if (is_torch(object) && nb::cast<bool>(object.attr("requires_grad"))) refuse_import(object, argument, true);
-  const auto array = import<nb::ndarray<>>(bits, argument, true);
+  const auto array = import <nb::ndarray<>>(bits, argument, true);
   out.view = view_of<Tensor>(array, argument, is_bf16);
   out.array = nb::ndarray<nb::ro>(array);
   return out;
@@ -206,7 +215,8 @@ std::vector<float> floats(nb::handle object, const char* argument) {
   const Input in = input(array, argument, 1);
   if (in.view.dtype != DType::kF32) refuse(argument, "float32 is needed");
   all.resize(static_cast<std::size_t>(in.view.shape[0]));
-  for (std::size_t i = 0; i < all.size(); ++i) std::memcpy(&all[i], in.view.at(static_cast<std::int64_t>(i)), sizeof(float));
+  for (std::size_t i = 0; i < all.size(); ++i)
+    std::memcpy(&all[i], in.view.at(static_cast<std::int64_t>(i)), sizeof(float));
   return all;
 }
 
@@ -223,7 +233,8 @@ std::vector<Coordinates> coordinates(nb::handle object, const char* argument) {
       std::memcpy(in.view.dtype == DType::kI64 ? static_cast<void*>(&wide) : &narrow, in.view.at(token, axis),
                   static_cast<std::size_t>(dtype_bytes(in.view.dtype)));
       if (in.view.dtype == DType::kI32) wide = narrow;
-      if (wide < 0 || wide >= (std::int64_t{1} << 31)) refuse(argument, "a coordinate outside 0..2^31-1", {token, axis});
+      if (wide < 0 || wide >= (std::int64_t{1} << 31))
+        refuse(argument, "a coordinate outside 0..2^31-1", {token, axis});
       all[static_cast<std::size_t>(token)][static_cast<std::size_t>(axis)] = static_cast<std::int32_t>(wide);
     }
   }
@@ -241,7 +252,8 @@ void check_shape(const ConstTensor& view, const char* argument, std::initializer
   }
   if (fits) return;
   std::string has = "[";
-  for (int i = 0; i < view.rank; ++i) has += (i == 0 ? "" : ", ") + std::to_string(view.shape[static_cast<std::size_t>(i)]);
+  for (int i = 0; i < view.rank; ++i)
+    has += (i == 0 ? "" : ", ") + std::to_string(view.shape[static_cast<std::size_t>(i)]);
   refuse(argument, "its shape is " + has + "], " + needed + "] is needed");
 }
 

@@ -57,11 +57,12 @@ void copy_block(const ConstTensor& from, std::byte* to) {
 Result<Page> page_of(const ConstTensor& keys, const ConstTensor& values) {
   Page page;
   page.tokens = block_tokens(keys);
-  const std::int64_t value_tokens = values.shape[1] == 1 && page.tokens > 0 && block_tokens(values) > 0 ? page.tokens : block_tokens(values);
+  const std::int64_t value_tokens =
+      values.shape[1] == 1 && page.tokens > 0 && block_tokens(values) > 0 ? page.tokens : block_tokens(values);
   if (page.tokens > 0 && value_tokens == page.tokens) {
     page.start = keys.data;
-    page.value_offset_bytes =
-        static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(values.data) - reinterpret_cast<std::intptr_t>(keys.data));
+    page.value_offset_bytes = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(values.data) -
+                                                        reinterpret_cast<std::intptr_t>(keys.data));
     return page;
   }
   const std::int64_t key_bytes = keys.shape[0] * keys.shape[1] * keys.shape[2] * dtype_bytes(keys.dtype);
@@ -98,8 +99,8 @@ Geometry geometry_of(const ConstTensor& queries, const ConstTensor& keys, const 
 }
 
 nb::object attend_arrays(nb::handle queries, nb::handle keys, nb::handle values, nb::handle rows, nb::handle positions,
-                         std::int64_t anchor, std::optional<double> scale, nb::handle sinks, nb::handle dtype, nb::handle out,
-                         nb::handle lse, bool return_lse) {
+                         std::int64_t anchor, std::optional<double> scale, nb::handle sinks, nb::handle dtype,
+                         nb::handle out, nb::handle lse, bool return_lse) {
   const Input q = input(queries, "queries", 3);
   const Input k = input(keys, "keys", 3);
   const Input v = input(values, "values", 3);
@@ -131,7 +132,8 @@ nb::object attend_arrays(nb::handle queries, nb::handle keys, nb::handle values,
     layer.raw_offset_bytes = -1;
     layer.indexed = false;
     return with_workspace(nullptr, geometry, layer.run.tokens, [&](Workspace& workspace) {
-      return attend(layer, AttendQueries{q.view, at, logits}, read.rows, workspace, result.output.view, result.lse.view);
+      return attend(layer, AttendQueries{q.view, at, logits}, read.rows, workspace, result.output.view,
+                    result.lse.view);
     });
   }();
   check(status);
@@ -141,14 +143,18 @@ nb::object attend_arrays(nb::handle queries, nb::handle keys, nb::handle values,
 }  // namespace
 
 void bind_arrays_attend(nb::module_& module) {
-  module.def("attend", &attend_arrays, "queries"_a, "keys"_a, "values"_a, "rows"_a, "positions"_a = nb::none(), nb::kw_only(), "anchor"_a = 0,
-             "scale"_a = nb::none(), "sinks"_a = nb::none(), "dtype"_a = nb::none(), "out"_a = nb::none(), "lse"_a = nb::none(),
-             "return_lse"_a = false,
-             nb::sig("def attend(queries: seriatim._types.ArrayT, keys: seriatim._types.Array, values: seriatim._types.Array, "
-                     "rows: tuple[seriatim._types.Array, seriatim._types.Array], positions: seriatim._types.Integers | None = None, *, "
-                     "anchor: int = 0, scale: float | None = None, sinks: seriatim._types.Floats | None = None, dtype: object = None, "
-                     "out: seriatim._types.ArrayT | None = None, lse: seriatim._types.ArrayT | None = None, return_lse: bool = False) -> typing.Any"),
-             docs::kAttend);
+  module.def(
+      "attend", &attend_arrays, "queries"_a, "keys"_a, "values"_a, "rows"_a, "positions"_a = nb::none(), nb::kw_only(),
+      "anchor"_a = 0, "scale"_a = nb::none(), "sinks"_a = nb::none(), "dtype"_a = nb::none(), "out"_a = nb::none(),
+      "lse"_a = nb::none(), "return_lse"_a = false,
+      nb::sig("def attend(queries: seriatim._types.ArrayT, keys: seriatim._types.Array, values: seriatim._types.Array, "
+              "rows: tuple[seriatim._types.Array, seriatim._types.Array], positions: seriatim._types.Integers | None = "
+              "None, *, "
+              "anchor: int = 0, scale: float | None = None, sinks: seriatim._types.Floats | None = None, dtype: object "
+              "= None, "
+              "out: seriatim._types.ArrayT | None = None, lse: seriatim._types.ArrayT | None = None, return_lse: bool "
+              "= False) -> typing.Any"),
+      docs::kAttend);
 }
 
 }  // namespace seriatim::python

@@ -1,5 +1,5 @@
-// Binds BorrowedLayer for python/seriatim/transformers. Torch tensors are read through their own attributes, because one
-// decode step passes some ten of them and DLPack would cost more than its work.
+// Binds BorrowedLayer for python/seriatim/transformers. Torch tensors are read through their own attributes, because
+// one decode step passes some ten of them and DLPack would cost more than its work.
 #include "bind_borrowed_layer.hpp"
 
 #include <nanobind/nanobind.h>
@@ -64,26 +64,46 @@ GeometryOptions options_of(const nb::dict& given) {
   GeometryOptions options;
   for (const auto [key, value] : given) {
     const std::string name = nb::cast<std::string>(key);
-    if (name == "group_tokens") options.group_tokens = nb::cast<std::int64_t>(value);
-    else if (name == "budget_tokens") options.budget_tokens = nb::cast<std::int64_t>(value);
-    else if (name == "query_heads") options.query_heads = nb::cast<std::int64_t>(value);
-    else if (name == "kv_heads") options.kv_heads = nb::cast<std::int64_t>(value);
-    else if (name == "head_dim") options.head_dim = nb::cast<std::int64_t>(value);
-    else if (name == "value_dim") options.value_dim = nb::cast<std::int64_t>(value);
-    else if (name == "values_alias_keys") options.values_alias_keys = nb::cast<bool>(value);
-    else if (name == "softmax_scale") options.softmax_scale = nb::cast<float>(value);
-    else if (name == "index_heads") options.index_heads = nb::cast<std::int64_t>(value);
-    else if (name == "index_dim") options.index_dim = nb::cast<std::int64_t>(value);
-    else if (name == "index_rotary_dim") options.index_rotary_dim = nb::cast<std::int64_t>(value);
-    else if (name == "inv_freq") options.inv_freq = nb::cast<std::vector<float>>(value);
-    else if (name == "rope_axes") options.rope_axes = nb::cast<std::vector<std::uint8_t>>(value);
-    else if (name == "norm_eps") options.norm_eps = nb::cast<float>(value);
-    else if (name == "finished_keys") options.pooling = nb::cast<bool>(value) ? Pooling::kNone : Pooling::kMean;
-    else if (name == "relu") options.relu = nb::cast<bool>(value);
-    else if (name == "scale_at") options.scale_at = scale_named(nb::cast<std::string>(value));
-    else if (name == "kv_dtype") options.kv_dtype = dtype_named(nb::cast<std::string>(value));
-    else if (name == "index_dtype") options.index_dtype = dtype_named(nb::cast<std::string>(value));
-    else throw nb::type_error((name + " is no option of a geometry").c_str());
+    if (name == "group_tokens")
+      options.group_tokens = nb::cast<std::int64_t>(value);
+    else if (name == "budget_tokens")
+      options.budget_tokens = nb::cast<std::int64_t>(value);
+    else if (name == "query_heads")
+      options.query_heads = nb::cast<std::int64_t>(value);
+    else if (name == "kv_heads")
+      options.kv_heads = nb::cast<std::int64_t>(value);
+    else if (name == "head_dim")
+      options.head_dim = nb::cast<std::int64_t>(value);
+    else if (name == "value_dim")
+      options.value_dim = nb::cast<std::int64_t>(value);
+    else if (name == "values_alias_keys")
+      options.values_alias_keys = nb::cast<bool>(value);
+    else if (name == "softmax_scale")
+      options.softmax_scale = nb::cast<float>(value);
+    else if (name == "index_heads")
+      options.index_heads = nb::cast<std::int64_t>(value);
+    else if (name == "index_dim")
+      options.index_dim = nb::cast<std::int64_t>(value);
+    else if (name == "index_rotary_dim")
+      options.index_rotary_dim = nb::cast<std::int64_t>(value);
+    else if (name == "inv_freq")
+      options.inv_freq = nb::cast<std::vector<float>>(value);
+    else if (name == "rope_axes")
+      options.rope_axes = nb::cast<std::vector<std::uint8_t>>(value);
+    else if (name == "norm_eps")
+      options.norm_eps = nb::cast<float>(value);
+    else if (name == "finished_keys")
+      options.pooling = nb::cast<bool>(value) ? Pooling::kNone : Pooling::kMean;
+    else if (name == "relu")
+      options.relu = nb::cast<bool>(value);
+    else if (name == "scale_at")
+      options.scale_at = scale_named(nb::cast<std::string>(value));
+    else if (name == "kv_dtype")
+      options.kv_dtype = dtype_named(nb::cast<std::string>(value));
+    else if (name == "index_dtype")
+      options.index_dtype = dtype_named(nb::cast<std::string>(value));
+    else
+      throw nb::type_error((name + " is no option of a geometry").c_str());
   }
   return options;
 }
@@ -95,20 +115,22 @@ struct Threads {
   std::shared_ptr<Executor> executor;
 };
 
-std::unique_ptr<BorrowedLayer> make_layer(const nb::dict& geometry, std::vector<float> norm_weight, const Threads& threads,
-                                          const std::optional<std::string>& kernels) {
+std::unique_ptr<BorrowedLayer> make_layer(const nb::dict& geometry, std::vector<float> norm_weight,
+                                          const Threads& threads, const std::optional<std::string>& kernels) {
   Kernels chosen = default_kernels();
   if (kernels) {
     Result<Kernels> named = Kernels::named(*kernels);
     check(named.status());
     chosen = *named;
   }
-  Result<std::unique_ptr<BorrowedLayer>> layer = BorrowedLayer::create(options_of(geometry), std::move(norm_weight), threads.executor, chosen);
+  Result<std::unique_ptr<BorrowedLayer>> layer =
+      BorrowedLayer::create(options_of(geometry), std::move(norm_weight), threads.executor, chosen);
   check(layer.status());
   return std::move(*layer);
 }
 
-float pool(BorrowedLayer& layer, const Places& first, const Places& last, const Places& pooled_groups, nb::handle raw, nb::handle coordinates, nb::handle panels) {
+float pool(BorrowedLayer& layer, const Places& first, const Places& last, const Places& pooled_groups, nb::handle raw,
+           nb::handle coordinates, nb::handle panels) {
   const PoolCall call{{first, last}, pooled_groups, read(raw), read(coordinates), write(panels)};
   Result<float> largest = [&] {
     const nb::gil_scoped_release released;
@@ -118,10 +140,12 @@ float pool(BorrowedLayer& layer, const Places& first, const Places& last, const 
   return *largest;
 }
 
-void attend(BorrowedLayer& layer, const Places& first, const Places& last, nb::handle queries, nb::handle index_queries, nb::handle keys, nb::handle values,
-            nb::handle panels, float panels_max_abs, nb::handle output, nb::handle head_weights, nb::handle lse, nb::handle rows, nb::handle counts) {
-  const AttendCall call{{first, last}, read(queries), read(index_queries), read(head_weights), read(keys), read(values), read(panels),
-                        panels_max_abs, write(output), write(lse), write(rows), write(counts)};
+void attend(BorrowedLayer& layer, const Places& first, const Places& last, nb::handle queries, nb::handle index_queries,
+            nb::handle keys, nb::handle values, nb::handle panels, float panels_max_abs, nb::handle output,
+            nb::handle head_weights, nb::handle lse, nb::handle rows, nb::handle counts) {
+  const AttendCall call{{first, last}, read(queries), read(index_queries), read(head_weights),
+                        read(keys),    read(values),  read(panels),        panels_max_abs,
+                        write(output), write(lse),    write(rows),         write(counts)};
   const Status status = [&] {
     const nb::gil_scoped_release released;
     return layer.attend(call);
@@ -129,51 +153,73 @@ void attend(BorrowedLayer& layer, const Places& first, const Places& last, nb::h
   check(status);
 }
 
-void plan(BorrowedLayer& layer, const Places& first, const Places& last, std::int64_t slots, nb::handle index_queries, nb::handle panels, float panels_max_abs,
-          nb::handle rows, nb::handle head_weights) {
-  const PlanCall call{{first, last}, slots, read(index_queries), read(head_weights), read(panels), panels_max_abs, write(rows)};
-  check([&] { const nb::gil_scoped_release released; return layer.plan(call); }());
+void plan(BorrowedLayer& layer, const Places& first, const Places& last, std::int64_t slots, nb::handle index_queries,
+          nb::handle panels, float panels_max_abs, nb::handle rows, nb::handle head_weights) {
+  const PlanCall call{{first, last}, slots,          read(index_queries), read(head_weights),
+                      read(panels),  panels_max_abs, write(rows)};
+  check([&] {
+    const nb::gil_scoped_release released;
+    return layer.plan(call);
+  }());
 }
 
-void attend_rows(BorrowedLayer& layer, const Places& first, const Places& last, nb::handle queries, nb::handle keys, nb::handle output, nb::handle values,
-                 nb::handle rows, const std::vector<float>& sinks) {
+void attend_rows(BorrowedLayer& layer, const Places& first, const Places& last, nb::handle queries, nb::handle keys,
+                 nb::handle output, nb::handle values, nb::handle rows, const std::vector<float>& sinks) {
   const RowsCall call{{first, last}, read(queries), read(keys), read(values), read(rows), sinks, write(output)};
-  check([&] { const nb::gil_scoped_release released; return layer.attend_rows(call); }());
+  check([&] {
+    const nb::gil_scoped_release released;
+    return layer.attend_rows(call);
+  }());
 }
 
 }  // namespace
 
 void bind_borrowed_layer(nb::module_& module) {
   nb::class_<Threads>(module, "Threads", "The threads that layers share. Results never depend on their number.")
-      .def("__init__", [](Threads* self, int threads) {
-        new (self) Threads{std::shared_ptr<Executor>(make_executor(threads))};
-        if (self->executor == nullptr) throw std::bad_alloc();
-      }, nb::arg("threads") = 0)
+      .def(
+          "__init__",
+          [](Threads* self, int threads) {
+            new (self) Threads{std::shared_ptr<Executor>(make_executor(threads))};
+            if (self->executor == nullptr) throw std::bad_alloc();
+          },
+          nb::arg("threads") = 0)
       .def_prop_ro("concurrency", [](const Threads& self) { return self.executor->concurrency(); });
-  nb::class_<BorrowedLayer>(module, "BorrowedLayer", "An indexed layer over torch tensors that a model's cache keeps; for seriatim.transformers.")
-      .def(nb::new_(&make_layer), nb::arg("geometry"), nb::arg("norm_weight"), nb::arg("threads"), nb::arg("kernels") = nb::none())
+  nb::class_<BorrowedLayer>(
+      module, "BorrowedLayer",
+      "An indexed layer over torch tensors that a model's cache keeps; for seriatim.transformers.")
+      .def(nb::new_(&make_layer), nb::arg("geometry"), nb::arg("norm_weight"), nb::arg("threads"),
+           nb::arg("kernels") = nb::none())
       .def_prop_ro("row_capacity", [](const BorrowedLayer& self) { return self.geometry().row_capacity(); })
       .def_prop_ro("dense_mask_bytes", [](const BorrowedLayer& self) { return self.done().dense_mask_bytes; })
-      .def("pool", &pool, nb::arg("first"), nb::arg("last"), nb::arg("pooled_groups"), nb::arg("raw"), nb::arg("coordinates").none(), nb::arg("panels"))
-      .def("attend", &attend, nb::arg("first"), nb::arg("last"), nb::arg("queries"), nb::arg("index_queries"), nb::arg("keys"), nb::arg("values").none(),
-           nb::arg("panels"), nb::arg("panels_max_abs"), nb::arg("output"), nb::arg("head_weights") = nb::none(), nb::arg("lse") = nb::none(),
-           nb::arg("rows") = nb::none(), nb::arg("counts") = nb::none())
-      .def("plan", &plan, nb::arg("first"), nb::arg("last"), nb::arg("slots"), nb::arg("index_queries"), nb::arg("panels"), nb::arg("panels_max_abs"),
-           nb::arg("rows"), nb::arg("head_weights") = nb::none())
-      .def("attend_rows", &attend_rows, nb::arg("first"), nb::arg("last"), nb::arg("queries"), nb::arg("keys"), nb::arg("output"),
-           nb::arg("values") = nb::none(), nb::arg("rows") = nb::none(), nb::arg("sinks") = std::vector<float>());
-  module.def("check_finite", [](const std::string& argument, nb::handle tensor) {
-    ConstTensor view = read(tensor);
-    while (view.rank < kMaxRank) {  // leading axes of one element
-      for (std::size_t axis = kMaxRank - 1; axis > 0; --axis) {
-        view.shape[axis] = view.shape[axis - 1];
-        view.stride_bytes[axis] = view.stride_bytes[axis - 1];
-      }
-      view.shape[0] = 1;
-      ++view.rank;
-    }
-    check([&] { const nb::gil_scoped_release released; return check_finite(argument, view); }());
-  }, nb::arg("argument"), nb::arg("tensor"));
+      .def("pool", &pool, nb::arg("first"), nb::arg("last"), nb::arg("pooled_groups"), nb::arg("raw"),
+           nb::arg("coordinates").none(), nb::arg("panels"))
+      .def("attend", &attend, nb::arg("first"), nb::arg("last"), nb::arg("queries"), nb::arg("index_queries"),
+           nb::arg("keys"), nb::arg("values").none(), nb::arg("panels"), nb::arg("panels_max_abs"), nb::arg("output"),
+           nb::arg("head_weights") = nb::none(), nb::arg("lse") = nb::none(), nb::arg("rows") = nb::none(),
+           nb::arg("counts") = nb::none())
+      .def("plan", &plan, nb::arg("first"), nb::arg("last"), nb::arg("slots"), nb::arg("index_queries"),
+           nb::arg("panels"), nb::arg("panels_max_abs"), nb::arg("rows"), nb::arg("head_weights") = nb::none())
+      .def("attend_rows", &attend_rows, nb::arg("first"), nb::arg("last"), nb::arg("queries"), nb::arg("keys"),
+           nb::arg("output"), nb::arg("values") = nb::none(), nb::arg("rows") = nb::none(),
+           nb::arg("sinks") = std::vector<float>());
+  module.def(
+      "check_finite",
+      [](const std::string& argument, nb::handle tensor) {
+        ConstTensor view = read(tensor);
+        while (view.rank < kMaxRank) {  // leading axes of one element
+          for (std::size_t axis = kMaxRank - 1; axis > 0; --axis) {
+            view.shape[axis] = view.shape[axis - 1];
+            view.stride_bytes[axis] = view.stride_bytes[axis - 1];
+          }
+          view.shape[0] = 1;
+          ++view.rank;
+        }
+        check([&] {
+          const nb::gil_scoped_release released;
+          return check_finite(argument, view);
+        }());
+      },
+      nb::arg("argument"), nb::arg("tensor"));
 }
 
 }  // namespace seriatim::python

@@ -18,14 +18,19 @@ void bind_device(nb::module_& module) {
       .def_ro("driver", &DeviceInfo::driver)
       .def_ro("memory_bytes", &DeviceInfo::memory_bytes)
       .def_prop_ro("lacks", &lacks, "Empty if it keeps the library's bits; else what it does not promise.")
-      .def("__repr__", [](const DeviceInfo& self) { return "DeviceInfo(name='" + self.name + "', product='" + self.product + "')"; });
-  module.def("devices", [] {
-    auto found = [] {
-      const nb::gil_scoped_release released;
-      return devices();
-    }();
-    return value(std::move(found));
-  }, docs::kDevices);
+      .def("__repr__", [](const DeviceInfo& self) {
+        return "DeviceInfo(name='" + self.name + "', product='" + self.product + "')";
+      });
+  module.def(
+      "devices",
+      [] {
+        auto found = [] {
+          const nb::gil_scoped_release released;
+          return devices();
+        }();
+        return value(std::move(found));
+      },
+      docs::kDevices);
 }
 
 }  // namespace seriatim::python

@@ -27,7 +27,8 @@ float magnitude_bound(const std::byte* element, DType dtype) {
   return std::fabs(std::bit_cast<float>(bits));
 }
 
-// One pooled group that arrived finished: dims become the strided elements of its lane. Gives a bound on its magnitudes.
+// One pooled group that arrived finished: dims become the strided elements of its lane. Gives a bound on its
+// magnitudes.
 float store_lane(const Geometry& geometry, const std::byte* key, std::byte* lane) {
   const std::int64_t bytes = dtype_bytes(geometry.index_dtype());
   float largest = 0.0f;
@@ -57,7 +58,8 @@ Status check_finite(std::string_view argument, const ConstTensor& tensor) {
           faults += (bits & exponent) == exponent ? 1u : 0u;
         }
         if (faults != 0) {
-          return Status::error(Code::kNotFinite, argument, std::string(argument) + ": a value that is not finite", {i0, (i1 * tensor.shape[2] + i2) * extent});
+          return Status::error(Code::kNotFinite, argument, std::string(argument) + ": a value that is not finite",
+                               {i0, (i1 * tensor.shape[2] + i2) * extent});
         }
       }
     }
@@ -70,11 +72,14 @@ Result<std::unique_ptr<BorrowedLayer>> BorrowedLayer::create(GeometryOptions opt
   Result<Geometry> geometry = Geometry::admit(std::move(options));
   if (!geometry.ok()) return geometry.status();
   if (norm_weight.empty()) norm_weight.assign(static_cast<std::size_t>(geometry->index_dim()), 0.0f);
-  if (static_cast<std::int64_t>(norm_weight.size()) != geometry->index_dim()) return misfit("norm_weight", "not one element per index dim");
+  if (static_cast<std::int64_t>(norm_weight.size()) != geometry->index_dim())
+    return misfit("norm_weight", "not one element per index dim");
   for (const float w : norm_weight) {
-    if (!std::isfinite(w)) return Status::error(Code::kNotFinite, "norm_weight", "norm_weight: an element that is not finite");
+    if (!std::isfinite(w))
+      return Status::error(Code::kNotFinite, "norm_weight", "norm_weight: an element that is not finite");
   }
-  std::unique_ptr<BorrowedLayer> layer(new (std::nothrow) BorrowedLayer(std::move(*geometry), std::move(norm_weight), std::move(executor), kernels));
+  std::unique_ptr<BorrowedLayer> layer(
+      new (std::nothrow) BorrowedLayer(std::move(*geometry), std::move(norm_weight), std::move(executor), kernels));
   if (layer == nullptr) return Status::error(Code::kOutOfMemory, "layer", "layer: no memory");
   for (int worker = 0; worker < layer->executor_->concurrency(); ++worker) {
     Result<Pooler> pooler = Pooler::create(layer->geometry_, kernels);
@@ -99,14 +104,16 @@ Result<float> BorrowedLayer::pool(const PoolCall& call) {
     if (Status s = admit("coordinates", call.coordinates, DType::kI64, {3, sequences, slots}); !s.ok()) return s;
   }
   if (Status s = admit_runs(call.runs, sequences, slots); !s.ok()) return s;
-  if (static_cast<std::int64_t>(call.pooled_groups.size()) != sequences) return misfit("pooled_groups", "not one per sequence");
+  if (static_cast<std::int64_t>(call.pooled_groups.size()) != sequences)
+    return misfit("pooled_groups", "not one per sequence");
 
   float largest = 0.0f;
   for (std::int64_t b = 0; b < sequences; ++b) {
     const std::int64_t anchor = call.runs.first[static_cast<std::size_t>(b)];
     const std::int64_t groups = geometry_.groups(call.runs.last[static_cast<std::size_t>(b)] - anchor);
     const std::int64_t from = call.pooled_groups[static_cast<std::size_t>(b)];
-    if (from < 0 || groups > call.panels.shape[1] * kPanel) return misfit("panels", "no room for group " + std::to_string(groups - 1), {b, -1});
+    if (from < 0 || groups > call.panels.shape[1] * kPanel)
+      return misfit("panels", "no room for group " + std::to_string(groups - 1), {b, -1});
     if (from >= groups) continue;
     const std::int64_t first_panel = from / kPanel;
     std::vector<float> magnitudes(static_cast<std::size_t>((groups - 1) / kPanel - first_panel + 1));
@@ -119,7 +126,9 @@ Result<float> BorrowedLayer::pool(const PoolCall& call) {
       for (std::int64_t g = low; g < high; ++g) {
         for (std::size_t axis = 0; axis < 3; ++axis) {
           std::int64_t position = anchor + g * r;
-          if (!call.coordinates.empty()) std::memcpy(&position, call.coordinates.at(static_cast<std::int64_t>(axis), b, anchor + g * r), sizeof position);
+          if (!call.coordinates.empty())
+            std::memcpy(&position, call.coordinates.at(static_cast<std::int64_t>(axis), b, anchor + g * r),
+                        sizeof position);
           if (position < 0 || position >= Geometry::kPositions) bad_position = true;
           at[static_cast<std::size_t>(g - low)][axis] = static_cast<std::int32_t>(position);
         }
@@ -128,15 +137,19 @@ Result<float> BorrowedLayer::pool(const PoolCall& call) {
       std::byte* lane = call.panels.at(b, panel, 0, low % kPanel);
       float& magnitude = magnitudes[static_cast<std::size_t>(unit)];
       if (geometry_.pooling() == Pooling::kNone) {
-        for (std::int64_t g = low; g < high; ++g) magnitude = std::max(magnitude, store_lane(geometry_, call.raw.at(b, anchor + g), call.panels.at(b, panel, 0, g % kPanel)));
+        for (std::int64_t g = low; g < high; ++g)
+          magnitude = std::max(
+              magnitude, store_lane(geometry_, call.raw.at(b, anchor + g), call.panels.at(b, panel, 0, g % kPanel)));
       } else {
-        magnitude = poolers_[static_cast<std::size_t>(worker)].pool(norm_weight_.data(), raw, high - low, anchor + low * r, at.data(), lane);
+        magnitude = poolers_[static_cast<std::size_t>(worker)].pool(norm_weight_.data(), raw, high - low,
+                                                                    anchor + low * r, at.data(), lane);
       }
     });
     if (bad_position) return misfit("coordinates", "a position outside 0 .. 2^31 - 1", {b, -1});
     for (std::size_t unit = 0; unit < magnitudes.size(); ++unit) {
       if (geometry_.pooling() != Pooling::kNone && !std::isfinite(magnitudes[unit])) {
-        return Status::error(Code::kNotFinite, "raw", "raw: index keys or their mean are not finite", {b, std::max(from, (first_panel + static_cast<std::int64_t>(unit)) * kPanel)});
+        return Status::error(Code::kNotFinite, "raw", "raw: index keys or their mean are not finite",
+                             {b, std::max(from, (first_panel + static_cast<std::int64_t>(unit)) * kPanel)});
       }
       largest = std::max(largest, magnitudes[unit]);
     }
@@ -162,39 +175,57 @@ Status BorrowedLayer::attend(const AttendCall& call) {
   const std::int64_t heads = geometry_.query_heads();
   const std::int64_t slots = call.keys.shape[2];
   if (Status s = admit("queries", call.queries, kv, {-1, -1, heads, geometry_.head_dim()}); !s.ok()) return s;
-  if (Status s = admit("index_queries", call.index_queries, geometry_.index_dtype(), {sequences, queries, geometry_.index_heads(), geometry_.index_dim()}); !s.ok()) return s;
+  if (Status s = admit("index_queries", call.index_queries, geometry_.index_dtype(),
+                       {sequences, queries, geometry_.index_heads(), geometry_.index_dim()});
+      !s.ok())
+    return s;
   if (!call.head_weights.empty()) {
-    if (Status s = admit("head_weights", call.head_weights, DType::kF32, {sequences, queries, geometry_.index_heads()}); !s.ok()) return s;
+    if (Status s = admit("head_weights", call.head_weights, DType::kF32, {sequences, queries, geometry_.index_heads()});
+        !s.ok())
+      return s;
   }
-  if (Status s = admit("keys", call.keys, kv, {sequences, geometry_.kv_heads(), -1, geometry_.head_dim()}); !s.ok()) return s;
+  if (Status s = admit("keys", call.keys, kv, {sequences, geometry_.kv_heads(), -1, geometry_.head_dim()}); !s.ok())
+    return s;
   if (!dense_from(call.keys, 2)) return misfit("keys", "the slots of a head are not dense");
-  if (call.values.empty() != geometry_.values_alias_keys()) return misfit("values", "absent exactly when they alias the keys");
+  if (call.values.empty() != geometry_.values_alias_keys())
+    return misfit("values", "absent exactly when they alias the keys");
   if (!call.values.empty()) {
-    if (Status s = admit("values", call.values, kv, {sequences, geometry_.kv_heads(), slots, geometry_.value_dim()}); !s.ok()) return s;
+    if (Status s = admit("values", call.values, kv, {sequences, geometry_.kv_heads(), slots, geometry_.value_dim()});
+        !s.ok())
+      return s;
     if (!dense_from(call.values, 2)) return misfit("values", "the slots of a head are not dense");
   }
-  if (Status s = admit("panels", call.panels, geometry_.index_dtype(), {sequences, -1, geometry_.index_dim(), kPanel}); !s.ok()) return s;
+  if (Status s = admit("panels", call.panels, geometry_.index_dtype(), {sequences, -1, geometry_.index_dim(), kPanel});
+      !s.ok())
+    return s;
   if (!dense_from(call.panels, 1)) return misfit("panels", "the panels of a sequence are not dense");
-  if (Status s = admit("output", call.output, call.output.dtype, {sequences, queries, heads, geometry_.value_dim()}); !s.ok()) return s;
+  if (Status s = admit("output", call.output, call.output.dtype, {sequences, queries, heads, geometry_.value_dim()});
+      !s.ok())
+    return s;
   if (!call.rows.empty()) {
-    if (Status s = admit("rows", call.rows, DType::kI32, {sequences, queries, geometry_.row_capacity()}); !s.ok()) return s;
+    if (Status s = admit("rows", call.rows, DType::kI32, {sequences, queries, geometry_.row_capacity()}); !s.ok())
+      return s;
     if (Status s = admit("counts", call.counts, DType::kI32, {sequences, queries}); !s.ok()) return s;
     if (!dense_from(call.rows, 1) || !dense_from(call.counts, 1)) return misfit("rows", "not dense");
   }
   if (queries > slots) return misfit("queries", "more of them than slots");
   if (Status s = admit_runs(call.runs, sequences, slots); !s.ok()) return s;
   std::int64_t longest = 0;
-  for (std::int64_t b = 0; b < sequences; ++b) longest = std::max(longest, call.runs.last[static_cast<std::size_t>(b)] - call.runs.first[static_cast<std::size_t>(b)]);
+  for (std::int64_t b = 0; b < sequences; ++b)
+    longest =
+        std::max(longest, call.runs.last[static_cast<std::size_t>(b)] - call.runs.first[static_cast<std::size_t>(b)]);
   if (Status s = make_workspace(longest); !s.ok()) return s;
   for (std::int64_t b = 0; b < sequences; ++b) {
     if (Status s = attend_sequence(call, b); !s.ok()) {
-      return Status::error(s.code(), s.argument(), std::string(s.message()) + " (sequence " + std::to_string(b) + ")", {b, s.place().row});
+      return Status::error(s.code(), s.argument(), std::string(s.message()) + " (sequence " + std::to_string(b) + ")",
+                           {b, s.place().row});
     }
   }
   return {};
 }
 
-Status BorrowedLayer::view_keys(const ConstTensor& keys, const ConstTensor& values, const std::byte* const* page, std::int64_t b, VisibleRun run, LayerView& layer) const {
+Status BorrowedLayer::view_keys(const ConstTensor& keys, const ConstTensor& values, const std::byte* const* page,
+                                std::int64_t b, VisibleRun run, LayerView& layer) const {
   // Page, key block and value block in one: a page of this sequence begins at its first key, and the values lie where
   // they lie, at some distance.
   const std::int64_t key_bytes = geometry_.head_dim() * dtype_bytes(geometry_.kv_dtype());
@@ -209,12 +240,15 @@ Status BorrowedLayer::view_keys(const ConstTensor& keys, const ConstTensor& valu
   if (!one_head && keys.stride_bytes[1] % key_bytes != 0) return misfit("keys", "heads are not whole tokens apart");
   if (values.empty()) return {};
   const std::int64_t apart = one_head ? layer.page_tokens * value_bytes : values.stride_bytes[1];
-  if (apart != layer.page_tokens * value_bytes) return misfit("values", "heads are not as many tokens apart as those of the keys");
-  layer.value_offset_bytes = static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(values.at(b)) - reinterpret_cast<std::intptr_t>(*page));
+  if (apart != layer.page_tokens * value_bytes)
+    return misfit("values", "heads are not as many tokens apart as those of the keys");
+  layer.value_offset_bytes =
+      static_cast<std::int64_t>(reinterpret_cast<std::intptr_t>(values.at(b)) - reinterpret_cast<std::intptr_t>(*page));
   return {};
 }
 
-Status BorrowedLayer::view_panels(const ConstTensor& panels, float max_abs, const std::byte* const* page, LayerView& layer) const {
+Status BorrowedLayer::view_panels(const ConstTensor& panels, float max_abs, const std::byte* const* page,
+                                  LayerView& layer) const {
   layer.pooled.pages = page;
   layer.pooled.page_groups = panels.shape[1] * kPanel;
   layer.pooled.groups = geometry_.groups(layer.run.tokens);
@@ -252,7 +286,8 @@ Status BorrowedLayer::attend_sequence(const AttendCall& call, std::int64_t b) {
   return {};
 }
 
-Status BorrowedLayer::attend_block(const AttendCall& call, const LayerView& layer, std::int64_t b, std::int64_t first, std::int64_t count) {
+Status BorrowedLayer::attend_block(const AttendCall& call, const LayerView& layer, std::int64_t b, std::int64_t first,
+                                   std::int64_t count) {
   const std::int64_t stride = geometry_.row_capacity();
   const std::int64_t first_position = call.keys.shape[2] - call.queries.shape[1] + first;
   positions_.resize(static_cast<std::size_t>(count));
@@ -277,7 +312,10 @@ Status BorrowedLayer::attend_block(const AttendCall& call, const LayerView& laye
   attend_queries.queries = slice(row_of(call.queries, b), first, count);
   attend_queries.positions = positions_;
   const Tensor lse = call.lse.empty() ? Tensor{} : slice(row_of(call.lse, b), first, count);
-  if (Status s = seriatim::attend(layer, attend_queries, rows, *workspace_, slice(row_of(call.output, b), first, count), lse); !s.ok()) return s;
+  if (Status s =
+          seriatim::attend(layer, attend_queries, rows, *workspace_, slice(row_of(call.output, b), first, count), lse);
+      !s.ok())
+    return s;
   done_ = workspace_->done();
   return {};
 }

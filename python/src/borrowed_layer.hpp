@@ -1,8 +1,8 @@
 // Indexed layers whose keys and values lie in memory that someone else keeps, such as a tensor of a model's own cache.
 //
-// Where Cache owns pages, a BorrowedLayer reads a batch of sequences in place: one tensor of keys, one of values and one of
-// panels of pooled keys is a page as long as the sequence. Rows are planned and attended in blocks of queries, so that the
-// memory they take does not grow with the number of queries. Bits are those of plan() and attend().
+// Where Cache owns pages, a BorrowedLayer reads a batch of sequences in place: one tensor of keys, one of values and
+// one of panels of pooled keys is a page as long as the sequence. Rows are planned and attended in blocks of queries,
+// so that the memory they take does not grow with the number of queries. Bits are those of plan() and attend().
 #pragma once
 
 #include <cstdint>
@@ -60,7 +60,7 @@ struct PlanCall {
   ConstTensor head_weights;   // [B, S, index_heads] f32, or empty
   ConstTensor panels;         // [B, P, index_dim, 16]
   float panels_max_abs;       // what pool() gave, or more
-  Tensor rows;                // [B, S, row_capacity] i32 of slots, dense; -1 past each row's end and in those of padding
+  Tensor rows;  // [B, S, row_capacity] i32 of slots, dense; -1 past each row's end and in those of padding
 };
 
 // Attention over rows that plan() or anyone else made.
@@ -85,7 +85,8 @@ class BorrowedLayer {
   const Geometry& geometry() const { return geometry_; }
 
   // Gives   the largest magnitude that was written.
-  // Errors  InvalidArgument: shapes, strides, dtypes, runs. NotFinite: a pooled key that is not, as where a raw one is not
+  // Errors  InvalidArgument: shapes, strides, dtypes, runs. NotFinite: a pooled key that is not, as where a raw one is
+  // not
   //         or their sum overflows; row = sequence, index = group. What was written then must not be read.
   Result<float> pool(const PoolCall& call);
 
@@ -102,17 +103,22 @@ class BorrowedLayer {
 
  private:
   BorrowedLayer(Geometry geometry, std::vector<float> norm_weight, std::shared_ptr<Executor> executor, Kernels kernels)
-      : geometry_(std::move(geometry)), norm_weight_(std::move(norm_weight)), executor_(std::move(executor)), kernels_(kernels) {}
+      : geometry_(std::move(geometry)),
+        norm_weight_(std::move(norm_weight)),
+        executor_(std::move(executor)),
+        kernels_(kernels) {}
 
   Status make_workspace(std::int64_t visible_tokens);
   // Views of sequence `b`; `page` holds the address of its first key, or panel, and outlives `layer`.
-  Status view_keys(const ConstTensor& keys, const ConstTensor& values, const std::byte* const* page, std::int64_t b, VisibleRun run, LayerView& layer) const;
+  Status view_keys(const ConstTensor& keys, const ConstTensor& values, const std::byte* const* page, std::int64_t b,
+                   VisibleRun run, LayerView& layer) const;
   Status view_panels(const ConstTensor& panels, float max_abs, const std::byte* const* page, LayerView& layer) const;
   Status admit_rows_call(const RowsCall& call) const;
   Status plan_sequence(const PlanCall& call, std::int64_t sequence);
   Status attend_rows_of(const RowsCall& call, std::int64_t sequence);
   Status attend_sequence(const AttendCall& call, std::int64_t sequence);
-  Status attend_block(const AttendCall& call, const LayerView& layer, std::int64_t sequence, std::int64_t first, std::int64_t count);
+  Status attend_block(const AttendCall& call, const LayerView& layer, std::int64_t sequence, std::int64_t first,
+                      std::int64_t count);
 
   Geometry geometry_;
   std::vector<float> norm_weight_;

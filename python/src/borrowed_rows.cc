@@ -33,7 +33,9 @@ std::int64_t longest(const Runs& runs) {
 
 Status of_sequence(const Status& status, std::int64_t b) {
   if (status.ok()) return status;
-  return Status::error(status.code(), status.argument(), std::string(status.message()) + " (sequence " + std::to_string(b) + ")", {b, status.place().row});
+  return Status::error(status.code(), status.argument(),
+                       std::string(status.message()) + " (sequence " + std::to_string(b) + ")",
+                       {b, status.place().row});
 }
 
 // Entries before the first -1. Should one come after it, the row is not ascending, and is refused where it is attended.
@@ -48,13 +50,19 @@ Status BorrowedLayer::plan(const PlanCall& call) {
   const std::int64_t sequences = call.index_queries.shape[0];
   const std::int64_t queries = call.index_queries.shape[1];
   const DType index = geometry_.index_dtype();
-  if (Status s = admit("index_queries", call.index_queries, index, {-1, -1, geometry_.index_heads(), geometry_.index_dim()}); !s.ok()) return s;
+  if (Status s =
+          admit("index_queries", call.index_queries, index, {-1, -1, geometry_.index_heads(), geometry_.index_dim()});
+      !s.ok())
+    return s;
   if (!call.head_weights.empty()) {
-    if (Status s = admit("head_weights", call.head_weights, DType::kF32, {sequences, queries, geometry_.index_heads()}); !s.ok()) return s;
+    if (Status s = admit("head_weights", call.head_weights, DType::kF32, {sequences, queries, geometry_.index_heads()});
+        !s.ok())
+      return s;
   }
   if (Status s = admit("panels", call.panels, index, {sequences, -1, geometry_.index_dim(), kPanel}); !s.ok()) return s;
   if (!dense_from(call.panels, 1)) return misfit("panels", "the panels of a sequence are not dense");
-  if (Status s = admit("rows", call.rows, DType::kI32, {sequences, queries, geometry_.row_capacity()}); !s.ok()) return s;
+  if (Status s = admit("rows", call.rows, DType::kI32, {sequences, queries, geometry_.row_capacity()}); !s.ok())
+    return s;
   if (!dense_from(call.rows, 1)) return misfit("rows", "not dense");
   if (queries > call.slots) return misfit("index_queries", "more of them than slots");
   if (Status s = admit_runs(call.runs, sequences, call.slots); !s.ok()) return s;
@@ -99,18 +107,25 @@ Status BorrowedLayer::admit_rows_call(const RowsCall& call) const {
   const std::int64_t queries = call.queries.shape[1];
   const std::int64_t heads = geometry_.query_heads();
   if (Status s = admit("queries", call.queries, kv, {-1, -1, heads, geometry_.head_dim()}); !s.ok()) return s;
-  if (Status s = admit("keys", call.keys, kv, {sequences, geometry_.kv_heads(), -1, geometry_.head_dim()}); !s.ok()) return s;
+  if (Status s = admit("keys", call.keys, kv, {sequences, geometry_.kv_heads(), -1, geometry_.head_dim()}); !s.ok())
+    return s;
   if (!dense_from(call.keys, 2)) return misfit("keys", "the slots of a head are not dense");
-  if (call.values.empty() != geometry_.values_alias_keys()) return misfit("values", "absent exactly when they alias the keys");
+  if (call.values.empty() != geometry_.values_alias_keys())
+    return misfit("values", "absent exactly when they alias the keys");
   if (!call.values.empty()) {
-    if (Status s = admit("values", call.values, kv, {sequences, geometry_.kv_heads(), call.keys.shape[2], geometry_.value_dim()}); !s.ok()) return s;
+    if (Status s = admit("values", call.values, kv,
+                         {sequences, geometry_.kv_heads(), call.keys.shape[2], geometry_.value_dim()});
+        !s.ok())
+      return s;
     if (!dense_from(call.values, 2)) return misfit("values", "the slots of a head are not dense");
   }
   if (!call.rows.empty()) {
     if (Status s = admit("rows", call.rows, DType::kI32, {sequences, queries, -1}); !s.ok()) return s;
     if (!dense_from(call.rows, 1)) return misfit("rows", "not dense");
   }
-  if (Status s = admit("output", call.output, call.output.dtype, {sequences, queries, heads, geometry_.value_dim()}); !s.ok()) return s;
+  if (Status s = admit("output", call.output, call.output.dtype, {sequences, queries, heads, geometry_.value_dim()});
+      !s.ok())
+    return s;
   if (queries > call.keys.shape[2]) return misfit("queries", "more of them than slots");
   return admit_runs(call.runs, sequences, call.keys.shape[2]);
 }
@@ -154,7 +169,8 @@ Status BorrowedLayer::attend_rows_of(const RowsCall& call, std::int64_t b) {
       }
       const std::int64_t begin = std::max(layer.run.anchor, position + 1 - width);
       counts_[at] = static_cast<std::int32_t>(position + 1 - begin);
-      for (std::int64_t j = 0; j <= position - begin; ++j) rows_[static_cast<std::size_t>(i * width + j)] = static_cast<std::int32_t>(begin + j);
+      for (std::int64_t j = 0; j <= position - begin; ++j)
+        rows_[static_cast<std::size_t>(i * width + j)] = static_cast<std::int32_t>(begin + j);
     }
     AttendQueries block;
     block.queries = slice(row_of(call.queries, b), q, count);

@@ -20,15 +20,19 @@ inline Status misfit(std::string_view argument, const std::string& what, Place p
 
 // -1 admits any extent.
 template <typename Byte>
-Status admit(std::string_view argument, const BasicTensor<Byte>& tensor, DType dtype, std::initializer_list<std::int64_t> shape) {
+Status admit(std::string_view argument, const BasicTensor<Byte>& tensor, DType dtype,
+             std::initializer_list<std::int64_t> shape) {
   if (tensor.dtype != dtype) {
-    return misfit(argument, "dtype " + std::string(dtype_name(tensor.dtype)) + ", expected " + std::string(dtype_name(dtype)));
+    return misfit(argument,
+                  "dtype " + std::string(dtype_name(tensor.dtype)) + ", expected " + std::string(dtype_name(dtype)));
   }
-  if (tensor.rank != static_cast<int>(shape.size())) return misfit(argument, "rank " + std::to_string(tensor.rank) + ", expected " + std::to_string(shape.size()));
+  if (tensor.rank != static_cast<int>(shape.size()))
+    return misfit(argument, "rank " + std::to_string(tensor.rank) + ", expected " + std::to_string(shape.size()));
   std::size_t axis = 0;
   for (const std::int64_t extent : shape) {
     if (extent >= 0 && tensor.shape[axis] != extent) {
-      return misfit(argument, "extent " + std::to_string(tensor.shape[axis]) + " of axis " + std::to_string(axis) + ", expected " + std::to_string(extent));
+      return misfit(argument, "extent " + std::to_string(tensor.shape[axis]) + " of axis " + std::to_string(axis) +
+                                  ", expected " + std::to_string(extent));
     }
     if (tensor.shape[axis] > 1 && tensor.stride_bytes[axis] < 0) return misfit(argument, "a negative stride");
     ++axis;
@@ -54,7 +58,10 @@ inline Status admit_runs(const Runs& runs, std::int64_t sequences, std::int64_t 
   }
   for (std::size_t b = 0; b < runs.first.size(); ++b) {
     if (runs.first[b] < 0 || runs.last[b] < runs.first[b] || runs.last[b] > slots) {
-      return misfit("runs", "slots " + std::to_string(runs.first[b]) + " to " + std::to_string(runs.last[b]) + " of " + std::to_string(slots), {static_cast<std::int64_t>(b), -1});
+      return misfit("runs",
+                    "slots " + std::to_string(runs.first[b]) + " to " + std::to_string(runs.last[b]) + " of " +
+                        std::to_string(slots),
+                    {static_cast<std::int64_t>(b), -1});
     }
   }
   return {};
@@ -88,7 +95,8 @@ BasicTensor<Byte> slice(BasicTensor<Byte> tensor, std::int64_t first, std::int64
 inline void zero_fill(const Tensor& output) {  // [rows, heads, dim]
   for (std::int64_t i = 0; i < output.shape[0]; ++i) {
     for (std::int64_t h = 0; h < output.shape[1]; ++h) {
-      for (std::int64_t d = 0; d < output.shape[2]; ++d) std::memset(output.at(i, h, d), 0, static_cast<std::size_t>(dtype_bytes(output.dtype)));
+      for (std::int64_t d = 0; d < output.shape[2]; ++d)
+        std::memset(output.at(i, h, d), 0, static_cast<std::size_t>(dtype_bytes(output.dtype)));
     }
   }
 }

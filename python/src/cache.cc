@@ -58,8 +58,9 @@ std::vector<LayerParameters> layers_of(nb::handle given) {
   return layers;
 }
 
-void construct(CacheHandle* self, const Geometry& geometry, nb::handle layers, std::int64_t capacity_tokens, std::int64_t capacity_bytes, bool reserve,
-               std::int64_t page_tokens, const std::optional<std::string>& device) {
+void construct(CacheHandle* self, const Geometry& geometry, nb::handle layers, std::int64_t capacity_tokens,
+               std::int64_t capacity_bytes, bool reserve, std::int64_t page_tokens,
+               const std::optional<std::string>& device) {
   CacheOptions options;
   options.layers = layers_of(layers);
   options.capacity_tokens = capacity_tokens;
@@ -89,7 +90,8 @@ void save(const Shared& self, nb::handle path, nb::handle sequences) {
     ids.emplace();
     for (nb::handle one : nb::iter(sequences)) {
       const auto& sequence = nb::cast<const SequenceHandle&>(one);
-      if (sequence.cache != self) refuse("sequences", "one belongs to another cache", {.row = static_cast<std::int64_t>(ids->size())});
+      if (sequence.cache != self)
+        refuse("sequences", "one belongs to another cache", {.row = static_cast<std::int64_t>(ids->size())});
       ids->push_back(sequence.id);
     }
   }
@@ -118,9 +120,10 @@ nb::dict restore(const Shared& self, nb::handle path, const std::string& mode) {
 }
 
 std::string repr(const CacheBytes& b) {
-  return "CacheBytes(keys_values=" + std::to_string(b.keys_values) + ", raw_index_keys=" + std::to_string(b.raw_index_keys) +
-         ", pooled_keys=" + std::to_string(b.pooled_keys) + ", coordinates=" + std::to_string(b.coordinates) + ", free_pages=" +
-         std::to_string(b.free_pages) + ", mapped=" + std::to_string(b.mapped) + ", tables=" + std::to_string(b.tables) + ")";
+  return "CacheBytes(keys_values=" + std::to_string(b.keys_values) +
+         ", raw_index_keys=" + std::to_string(b.raw_index_keys) + ", pooled_keys=" + std::to_string(b.pooled_keys) +
+         ", coordinates=" + std::to_string(b.coordinates) + ", free_pages=" + std::to_string(b.free_pages) +
+         ", mapped=" + std::to_string(b.mapped) + ", tables=" + std::to_string(b.tables) + ")";
 }
 
 SnapshotHandle snapshot_of(const SequenceHandle& self) {
@@ -131,11 +134,13 @@ VisibleRun run_of(const SequenceHandle& self) { return snapshot_of(self).snapsho
 
 LayerHandle layer_of(const SequenceHandle& self, std::int64_t layer) {
   const SnapshotHandle now = snapshot_of(self);
-  if (layer < 0 || layer >= now.snapshot.layers()) refuse("layer", std::to_string(layer) + " is none of " + std::to_string(now.snapshot.layers()));
+  if (layer < 0 || layer >= now.snapshot.layers())
+    refuse("layer", std::to_string(layer) + " is none of " + std::to_string(now.snapshot.layers()));
   return {self.cache, now.snapshot, nullptr, self.id, layer};
 }
 
-void copy_from(const SequenceHandle& self, const SequenceHandle& source, std::int64_t first_position, std::int64_t tokens) {
+void copy_from(const SequenceHandle& self, const SequenceHandle& source, std::int64_t first_position,
+               std::int64_t tokens) {
   if (source.cache != self.cache) refuse("source", "belongs to another cache");
   released(self.cache, [&](Cache& cache) { return cache.copy(source.id, first_position, tokens, self.id); });
 }
@@ -165,35 +170,58 @@ void leave(const SequenceHandle& self, nb::handle, nb::handle, nb::handle) {
 void bind_sequence(nb::module_& module) {
   auto sequence = nb::borrow<nb::class_<SequenceHandle>>(module.attr("Sequence"));
   sequence.def_ro("id", &SequenceHandle::id, "Its number, never used again in this cache.")
-      .def_prop_ro("anchor", [](const SequenceHandle& self) { return run_of(self).anchor; }, "Position of the first token.")
-      .def_prop_ro("tokens", [](const SequenceHandle& self) { return run_of(self).tokens; }, "Tokens that it holds.")
-      .def_prop_ro("frontier", [](const SequenceHandle& self) { const VisibleRun run = run_of(self); return run.anchor + run.tokens; },
-                   "Position of the next token.")
+      .def_prop_ro(
+          "anchor", [](const SequenceHandle& self) { return run_of(self).anchor; }, "Position of the first token.")
+      .def_prop_ro(
+          "tokens", [](const SequenceHandle& self) { return run_of(self).tokens; }, "Tokens that it holds.")
+      .def_prop_ro(
+          "frontier",
+          [](const SequenceHandle& self) {
+            const VisibleRun run = run_of(self);
+            return run.anchor + run.tokens;
+          },
+          "Position of the next token.")
       .def("__len__", [](const SequenceHandle& self) { return run_of(self).tokens; })
       .def("snapshot", &snapshot_of, "Its present state, which stays as it is while the sequence goes on.")
       .def("layer", &layer_of, "layer"_a = 0, "One layer of its present state.")
-      .def("truncate", [](const SequenceHandle& self, std::int64_t tokens) {
-        shrunk(self, [&](Cache& cache) { return cache.truncate(self.id, tokens); });
-      }, "tokens"_a, docs::kTruncate)
-      .def("fork", [](const SequenceHandle& self) {
-        return SequenceHandle{self.cache, released(self.cache, [&](Cache& cache) { return cache.fork(self.id); })};
-      }, docs::kFork)
-      .def("evict_prefix", [](const SequenceHandle& self, std::int64_t tokens) {
-        shrunk(self, [&](Cache& cache) { return cache.evict_prefix(self.id, tokens); });
-      }, "tokens"_a, docs::kEvict)
+      .def(
+          "truncate",
+          [](const SequenceHandle& self, std::int64_t tokens) {
+            shrunk(self, [&](Cache& cache) { return cache.truncate(self.id, tokens); });
+          },
+          "tokens"_a, docs::kTruncate)
+      .def(
+          "fork",
+          [](const SequenceHandle& self) {
+            return SequenceHandle{self.cache, released(self.cache, [&](Cache& cache) { return cache.fork(self.id); })};
+          },
+          docs::kFork)
+      .def(
+          "evict_prefix",
+          [](const SequenceHandle& self, std::int64_t tokens) {
+            shrunk(self, [&](Cache& cache) { return cache.evict_prefix(self.id, tokens); });
+          },
+          "tokens"_a, docs::kEvict)
       .def("copy_from", &copy_from, "source"_a, "first_position"_a, "tokens"_a, docs::kCopyFrom)
-      .def("reset", [](const SequenceHandle& self, std::int64_t anchor) {
-        shrunk(self, [&](Cache& cache) { return cache.reset(self.id, anchor); });
-      }, "anchor"_a = 0, "Forgets every token and starts over at `anchor`.")
+      .def(
+          "reset",
+          [](const SequenceHandle& self, std::int64_t anchor) {
+            shrunk(self, [&](Cache& cache) { return cache.reset(self.id, anchor); });
+          },
+          "anchor"_a = 0, "Forgets every token and starts over at `anchor`.")
       .def("remove", &remove, "Forgets the sequence. Snapshots of it stay valid.")
       .def("__enter__", [](const SequenceHandle& self) { return self; })
       .def("__exit__", &leave, nb::arg().none(), nb::arg().none(), nb::arg().none(),
-           nb::sig("def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object, /) -> None"))
-      .def("__eq__", [](const SequenceHandle& a, nb::handle b) {
-        if (!nb::isinstance<SequenceHandle>(b)) return false;
-        const auto& other = nb::cast<const SequenceHandle&>(b);
-        return a.cache == other.cache && a.id == other.id;
-      }, nb::arg().none(), nb::sig("def __eq__(self, other: object, /) -> bool"))
+           nb::sig("def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object, "
+                   "/) -> None"))
+      .def(
+          "__eq__",
+          [](const SequenceHandle& a, nb::handle b) {
+            if (!nb::isinstance<SequenceHandle>(b)) return false;
+            const auto& other = nb::cast<const SequenceHandle&>(b);
+            return a.cache == other.cache && a.id == other.id;
+          },
+          nb::arg().none(), nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const SequenceHandle& self) { return static_cast<Py_hash_t>(self.id); })
       .def("__repr__", [](const SequenceHandle& self) { return "Sequence(id=" + std::to_string(self.id) + ")"; });
 }
@@ -214,30 +242,54 @@ void bind_cache(nb::module_& module) {
       .def_prop_ro("total", &CacheBytes::total)
       .def("__repr__", &repr);
   nb::class_<CacheHandle>(module, "Cache", docs::kCache)
-      .def("__init__", &construct, "geometry"_a, nb::kw_only(), "layers"_a = 1, "capacity_tokens"_a = 0, "capacity_bytes"_a = 0,
-           "reserve"_a = false, "page_tokens"_a = 0, "device"_a = nb::none(),
-           nb::sig("def __init__(self, geometry: Geometry, *, layers: int | collections.abc.Iterable[seriatim._types.Floats | bool | None] = 1, "
-                   "capacity_tokens: int = 0, capacity_bytes: int = 0, reserve: bool = False, page_tokens: int = 0, device: str | None = None) -> None"))
+      .def("__init__", &construct, "geometry"_a, nb::kw_only(), "layers"_a = 1, "capacity_tokens"_a = 0,
+           "capacity_bytes"_a = 0, "reserve"_a = false, "page_tokens"_a = 0, "device"_a = nb::none(),
+           nb::sig("def __init__(self, geometry: Geometry, *, layers: int | "
+                   "collections.abc.Iterable[seriatim._types.Floats | bool | None] = 1, "
+                   "capacity_tokens: int = 0, capacity_bytes: int = 0, reserve: bool = False, page_tokens: int = 0, "
+                   "device: str | None = None) -> None"))
       .def_prop_ro("geometry", [](const CacheHandle& self) { return self.cache->geometry(); })
-      .def_prop_ro("device", [](const CacheHandle& self) -> std::optional<DeviceInfo> {
-        if (!self.device) return std::nullopt;
-        return self.device->info();
-      }, "Where its layers plan and attend; None: the host.")
-      .def("add", [](const Shared& self, std::int64_t anchor) {
-        return SequenceHandle{self, released(self, [&](Cache& cache) { return cache.add(anchor); })};
-      }, "anchor"_a = 0, docs::kAdd)
-      .def("begin", [](const Shared& self) {
-        return std::make_shared<TransactionHandle>(self, released(self, [](Cache& cache) { return cache.begin(); }));
-      }, docs::kBegin)
+      .def_prop_ro(
+          "device",
+          [](const CacheHandle& self) -> std::optional<DeviceInfo> {
+            if (!self.device) return std::nullopt;
+            return self.device->info();
+          },
+          "Where its layers plan and attend; None: the host.")
+      .def(
+          "add",
+          [](const Shared& self, std::int64_t anchor) {
+            return SequenceHandle{self, released(self, [&](Cache& cache) { return cache.add(anchor); })};
+          },
+          "anchor"_a = 0, docs::kAdd)
+      .def(
+          "begin",
+          [](const Shared& self) {
+            return std::make_shared<TransactionHandle>(self,
+                                                       released(self, [](Cache& cache) { return cache.begin(); }));
+          },
+          docs::kBegin)
       .def("save", &save, "path"_a, "sequences"_a = nb::none(),
-           nb::sig("def save(self, path: str | os.PathLike[str], sequences: collections.abc.Iterable[Sequence] | None = None) -> None"),
+           nb::sig("def save(self, path: str | os.PathLike[str], sequences: collections.abc.Iterable[Sequence] | None "
+                   "= None) -> None"),
            docs::kSave)
       .def("restore", &restore, "path"_a, "mode"_a = "copy",
-           nb::sig("def restore(self, path: str | os.PathLike[str], mode: str = 'copy') -> dict[int, Sequence]"), docs::kRestore)
-      .def_prop_ro("bytes", [](const Shared& self) { const nb::gil_scoped_release gil; return self->cache->bytes(); },
-                   "Bytes held, by owner: a CacheBytes.")
-      .def("trim", [](const Shared& self) { const nb::gil_scoped_release gil; self->cache->trim(); },
-           "Gives free pages back to the allocator.");
+           nb::sig("def restore(self, path: str | os.PathLike[str], mode: str = 'copy') -> dict[int, Sequence]"),
+           docs::kRestore)
+      .def_prop_ro(
+          "bytes",
+          [](const Shared& self) {
+            const nb::gil_scoped_release gil;
+            return self->cache->bytes();
+          },
+          "Bytes held, by owner: a CacheBytes.")
+      .def(
+          "trim",
+          [](const Shared& self) {
+            const nb::gil_scoped_release gil;
+            self->cache->trim();
+          },
+          "Gives free pages back to the allocator.");
 }
 
 }  // namespace seriatim::python

@@ -1,4 +1,6 @@
 // Binds check: rows of any engine, judged.
+#include "seriatim/check.hpp"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
@@ -10,7 +12,6 @@
 #include "bind.hpp"
 #include "engine.hpp"
 #include "errors.hpp"
-#include "seriatim/check.hpp"
 
 using namespace nanobind::literals;
 
@@ -44,7 +45,8 @@ nb::dict finding_dict(const Finding& finding) {
   dict["group"] = finding.group;
   dict["other"] = finding.other;
   dict["score"] = finding.scored ? nb::object(nb::float_(static_cast<double>(finding.score))) : nb::object(nb::none());
-  dict["other_score"] = finding.scored ? nb::object(nb::float_(static_cast<double>(finding.other_score))) : nb::object(nb::none());
+  dict["other_score"] =
+      finding.scored ? nb::object(nb::float_(static_cast<double>(finding.other_score))) : nb::object(nb::none());
   dict["margin"] = finding.scored ? nb::object(nb::float_(finding.margin)) : nb::object(nb::none());
   dict["what"] = text_of(finding.what);
   return dict;
@@ -71,8 +73,9 @@ nb::dict report_dict(const CheckReport& report) {
   return dict;
 }
 
-nb::dict check_rows(nb::handle rows, nb::handle visible, nb::handle scores, std::int64_t group_tokens, std::int64_t budget_tokens, std::int64_t anchor,
-                    const std::string& unit, const std::string& rule, double margin, std::int64_t findings) {
+nb::dict check_rows(nb::handle rows, nb::handle visible, nb::handle scores, std::int64_t group_tokens,
+                    std::int64_t budget_tokens, std::int64_t anchor, const std::string& unit, const std::string& rule,
+                    double margin, std::int64_t findings) {
   const Input rows_in = input(rows, "rows", 2);
   const Input scores_in = input(scores, "scores");
   const std::vector<std::int64_t> counts = integers(visible, "visible");
@@ -91,7 +94,9 @@ nb::dict check_rows(nb::handle rows, nb::handle visible, nb::handle scores, std:
     const std::shared_ptr<Executor> threads = executor();
     options.executor = threads.get();
     const auto count = static_cast<std::int64_t>(counts.size());
-    const auto selection = view_selection({rows_in.view, dense_view(static_cast<const void*>(counts.data()), DType::kI64, {count}), scores_in.view, {}}, std::move(about));
+    const auto selection = view_selection(
+        {rows_in.view, dense_view(static_cast<const void*>(counts.data()), DType::kI64, {count}), scores_in.view, {}},
+        std::move(about));
     report.emplace(selection.ok() ? seriatim::check(**selection, options) : Result<CheckReport>(selection.status()));
   }
   check(report->status());
@@ -101,12 +106,16 @@ nb::dict check_rows(nb::handle rows, nb::handle visible, nb::handle scores, std:
 }  // namespace
 
 void bind_check(nb::module_& module) {
-  module.def("check_rows", &check_rows, "rows"_a, "visible"_a, "scores"_a.none(), "group_tokens"_a, "budget_tokens"_a, "anchor"_a, "unit"_a, "rule"_a, "margin"_a, "findings"_a);
-  module.def("explain", [](const std::string& name) {
-    const auto promise = promise_named(name);
-    if (!promise) refuse("promise", "promise is none of those that check names");
-    return std::string(promise_text(*promise));
-  }, "promise"_a, "What a promise of the rule demands and why, in a paragraph.");
+  module.def("check_rows", &check_rows, "rows"_a, "visible"_a, "scores"_a.none(), "group_tokens"_a, "budget_tokens"_a,
+             "anchor"_a, "unit"_a, "rule"_a, "margin"_a, "findings"_a);
+  module.def(
+      "explain",
+      [](const std::string& name) {
+        const auto promise = promise_named(name);
+        if (!promise) refuse("promise", "promise is none of those that check names");
+        return std::string(promise_text(*promise));
+      },
+      "promise"_a, "What a promise of the rule demands and why, in a paragraph.");
 }
 
 }  // namespace seriatim::python

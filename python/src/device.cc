@@ -13,8 +13,8 @@
 namespace seriatim::python {
 namespace {
 
-// What is kept ready for so many sequences; a further one replaces that which was used the longest ago, and sends all it
-// has when it comes back.
+// What is kept ready for so many sequences; a further one replaces that which was used the longest ago, and sends all
+// it has when it comes back.
 constexpr std::size_t kMostSequences = 256;
 
 struct Followed {
@@ -26,20 +26,26 @@ struct Followed {
 
 class OnDevice final : public CacheDevice {
  public:
-  OnDevice(std::shared_ptr<Device> device, std::unique_ptr<DeviceMemory> memory, const Geometry& geometry, std::vector<LayerParameters> layers,
-           std::int64_t max_tokens)
-      : device_(std::move(device)), memory_(std::move(memory)), geometry_(geometry), layers_(std::move(layers)), max_tokens_(max_tokens) {}
+  OnDevice(std::shared_ptr<Device> device, std::unique_ptr<DeviceMemory> memory, const Geometry& geometry,
+           std::vector<LayerParameters> layers, std::int64_t max_tokens)
+      : device_(std::move(device)),
+        memory_(std::move(memory)),
+        geometry_(geometry),
+        layers_(std::move(layers)),
+        max_tokens_(max_tokens) {}
 
   const DeviceInfo& info() const override { return device_->info(); }
   PageAllocator* allocator() override { return memory_.get(); }
 
-  Status plan(const LayerHandle& layer, const LayerView& view, const IndexQueries& queries, NanPolicy nan, Rows rows) override {
+  Status plan(const LayerHandle& layer, const LayerView& view, const IndexQueries& queries, NanPolicy nan,
+              Rows rows) override {
     return step(layer, view, queries.queries, [&](const DeviceSequence& sequence) {
       return workspace_->plan(sequence, layer.layer, queries, nan, rows);
     });
   }
 
-  Status attend(const LayerHandle& layer, const LayerView& view, const AttendQueries& queries, Rows rows, Tensor output, Tensor lse) override {
+  Status attend(const LayerHandle& layer, const LayerView& view, const AttendQueries& queries, Rows rows, Tensor output,
+                Tensor lse) override {
     return step(layer, view, queries.queries, [&](const DeviceSequence& sequence) {
       return workspace_->attend(sequence, layer.layer, queries, rows, output, lse);
     });
@@ -71,7 +77,8 @@ class OnDevice final : public CacheDevice {
     auto found = sequences_.find(layer.sequence);
     if (found == sequences_.end()) {
       if (sequences_.size() == kMostSequences) {
-        sequences_.erase(std::min_element(sequences_.begin(), sequences_.end(), [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
+        sequences_.erase(std::min_element(sequences_.begin(), sequences_.end(),
+                                          [](const auto& a, const auto& b) { return a.second.used < b.second.used; }));
       }
       auto made = DeviceSequence::create(*memory_, geometry_, layers_, max_tokens_);
       if (!made.ok()) return made.status();
@@ -100,7 +107,8 @@ class OnDevice final : public CacheDevice {
     const auto grown = [](std::int64_t least, std::int64_t asked) {
       return static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max(least, asked))));
     };
-    const std::int64_t new_tokens = std::min(grown(std::max<std::int64_t>(4096, workspace_tokens_), tokens), Geometry::kPositions);
+    const std::int64_t new_tokens =
+        std::min(grown(std::max<std::int64_t>(4096, workspace_tokens_), tokens), Geometry::kPositions);
     const std::int64_t new_queries = queries > 32768 ? queries : grown(workspace_queries_, queries);
     workspace_.reset();  // before the larger one, so that the device need not hold both
     workspace_tokens_ = 0;
@@ -127,18 +135,22 @@ class OnDevice final : public CacheDevice {
 
 }  // namespace
 
-Result<std::unique_ptr<CacheDevice>> make_cache_device(const std::string& name, const Geometry& geometry, const CacheOptions& options) {
+Result<std::unique_ptr<CacheDevice>> make_cache_device(const std::string& name, const Geometry& geometry,
+                                                       const CacheOptions& options) {
   if (options.capacity_tokens <= 0) {
-    return Status::error(Code::kInvalidArgument, "capacity_tokens", "capacity_tokens: a cache on a device needs one, its memory is taken at once");
+    return Status::error(Code::kInvalidArgument, "capacity_tokens",
+                         "capacity_tokens: a cache on a device needs one, its memory is taken at once");
   }
   auto device = Device::open(name);
   if (!device.ok()) return device.status();
-  const auto bytes = DeviceMemory::bytes_for(geometry, static_cast<std::int64_t>(options.layers.size()), options.capacity_tokens);
+  const auto bytes =
+      DeviceMemory::bytes_for(geometry, static_cast<std::int64_t>(options.layers.size()), options.capacity_tokens);
   if (!bytes.ok()) return bytes.status();
   auto memory = DeviceMemory::create(*device, *bytes);
   if (!memory.ok()) return memory.status();
   return std::unique_ptr<CacheDevice>(
-      std::make_unique<OnDevice>(*std::move(device), *std::move(memory), geometry, options.layers, std::min(options.capacity_tokens, Geometry::kPositions)));
+      std::make_unique<OnDevice>(*std::move(device), *std::move(memory), geometry, options.layers,
+                                 std::min(options.capacity_tokens, Geometry::kPositions)));
 }
 
 Result<std::vector<DeviceInfo>> devices() { return list_devices(); }

@@ -23,14 +23,18 @@ class CacheDevice {
   virtual const DeviceInfo& info() const = 0;
   virtual PageAllocator* allocator() = 0;
   // As seriatim::plan and attend over `view`, which is `layer`'s. Without the interpreter's lock.
-  virtual Status plan(const LayerHandle& layer, const LayerView& view, const IndexQueries& queries, NanPolicy nan, Rows rows) = 0;
-  virtual Status attend(const LayerHandle& layer, const LayerView& view, const AttendQueries& queries, Rows rows, Tensor output, Tensor lse) = 0;
+  virtual Status plan(const LayerHandle& layer, const LayerView& view, const IndexQueries& queries, NanPolicy nan,
+                      Rows rows) = 0;
+  virtual Status attend(const LayerHandle& layer, const LayerView& view, const AttendQueries& queries, Rows rows,
+                        Tensor output, Tensor lse) = 0;
   // The sequence has lost tokens, or is gone: pages that only its last state holds become free.
   virtual void let_go(const Cache& cache, SequenceId sequence) = 0;
 };
 
-// Errors  those of Device::open and of taking its memory; InvalidArgument: no capacity; Unsupported: a build without devices.
-Result<std::unique_ptr<CacheDevice>> make_cache_device(const std::string& name, const Geometry& geometry, const CacheOptions& options);
+// Errors  those of Device::open and of taking its memory; InvalidArgument: no capacity; Unsupported: a build without
+// devices.
+Result<std::unique_ptr<CacheDevice>> make_cache_device(const std::string& name, const Geometry& geometry,
+                                                       const CacheOptions& options);
 Result<std::vector<DeviceInfo>> devices();
 std::string lacks(const DeviceInfo& info);
 

@@ -1,5 +1,5 @@
-// The docstrings that need more than a line: shapes, dtypes, errors, and an example that the tests run. `np` and `seriatim`
-// are imported there.
+// The docstrings that need more than a line: shapes, dtypes, errors, and an example that the tests run. `np` and
+// `seriatim` are imported there.
 #pragma once
 
 namespace seriatim::python::docs {
@@ -29,7 +29,8 @@ Errors  InvalidArgument; OutOfMemory. Memory: a copy of pooled_keys in the libra
 [[2.0, 0.0]]
 )";
 
-inline constexpr const char* kPoolKeys = R"(Pools every complete group of consecutive raw index keys: mean, RMS norm, rotation.
+inline constexpr const char* kPoolKeys =
+    R"(Pools every complete group of consecutive raw index keys: mean, RMS norm, rotation.
 
 Takes   raw [T, index_dim] in index_dtype, of which the first opens a group; norm_weight [index_dim], the w of (1 + w),
         default zeros; first_position, where the first token stands; coordinates [T, 3] of M-RoPE where the geometry
@@ -53,7 +54,8 @@ Errors  InvalidArgument; NotFinite
 [[[1.0, 1.0]]]
 )";
 
-inline constexpr const char* kAttend = R"(Attention of each query over its row of bare keys and values, reduced in row order.
+inline constexpr const char* kAttend =
+    R"(Attention of each query over its row of bare keys and values, reduced in row order.
 
 Takes   queries [Q, query_heads, head_dim], keys [T, kv_heads, head_dim], values [T, kv_heads, value_dim], all of one
         dtype: float32, bfloat16 or float16; token t stands at position anchor + t. rows: a pair of positions and counts,
@@ -73,7 +75,8 @@ Errors  InvalidArgument; NotChronological; NotFinite: a query or a sink; Overflo
 3.0
 )";
 
-inline constexpr const char* kGeometry = R"(The integers of a layer: admitted here and nowhere else, immutable. The defaults are QSA's.
+inline constexpr const char* kGeometry =
+    R"(The integers of a layer: admitted here and nowhere else, immutable. The defaults are QSA's.
 
 Errors  InvalidArgument: the option at fault; Overflow
 
@@ -84,7 +87,8 @@ Geometry(budget_tokens=64, head_dim=32)
 (16, 67)
 )";
 
-inline constexpr const char* kFromConfig = R"(The geometry of a Transformers configuration of a known family; `options` override.
+inline constexpr const char* kFromConfig =
+    R"(The geometry of a Transformers configuration of a known family; `options` override.
 
 Known are `qwen4_exp` and the families of single tokens over latents: `deepseek_v32`, `glm_moe_dsa`, `hy_v4`, `hy_v4_vl`,
 `dots3_note` (its indexed layers), `axk2` and `mistral_large4` (its layers with rotation and without are alike here).
@@ -106,7 +110,8 @@ inline constexpr const char* kRowWidth = R"(The row's width for so many visible 
 [2050, 2051, 2048, 2049]
 )";
 
-inline constexpr const char* kDeviceInfo = R"(A device that a cache can be on, and what it promises of its arithmetic.)";
+inline constexpr const char* kDeviceInfo =
+    R"(A device that a cache can be on, and what it promises of its arithmetic.)";
 
 inline constexpr const char* kDevices = R"(The devices that this machine has.
 
@@ -138,12 +143,14 @@ Threads any number of readers beside one writer; a transaction is one step, and 
 (1, 2, 4)
 )";
 
-inline constexpr const char* kAdd = R"(A new, empty sequence whose first token will stand at `anchor`. As a context manager it is removed at the end.
+inline constexpr const char* kAdd =
+    R"(A new, empty sequence whose first token will stand at `anchor`. As a context manager it is removed at the end.
 
 Errors  InvalidArgument; OutOfMemory
 )";
 
-inline constexpr const char* kBegin = R"(Begins a transaction. As a context manager it commits at the end, or rolls back if the block raises.
+inline constexpr const char* kBegin =
+    R"(Begins a transaction. As a context manager it commits at the end, or rolls back if the block raises.
 
 Errors  InvalidArgument: one is open; OutOfMemory
 )";
@@ -170,10 +177,12 @@ Errors  Io; Corrupt: argument is the section; Unsupported; InvalidArgument: anot
 5
 )";
 
-inline constexpr const char* kCacheFileInfo = R"(What is in a file that Cache.save wrote: what `seriatim cache info` prints.
+inline constexpr const char* kCacheFileInfo =
+    R"(What is in a file that Cache.save wrote: what `seriatim cache info` prints.
 )";
 
-inline constexpr const char* kCacheFileInfoOf = R"(Reads all of a saved cache but its pages, checks it, and says what is there: a CacheFileInfo.
+inline constexpr const char* kCacheFileInfoOf =
+    R"(Reads all of a saved cache but its pages, checks it, and says what is there: a CacheFileInfo.
 
 Errors  Io; Corrupt: argument is the section; Unsupported; OutOfMemory
 
@@ -188,28 +197,34 @@ Errors  Io; Corrupt: argument is the section; Unsupported; OutOfMemory
 (2, True)
 )";
 
-inline constexpr const char* kVerify = R"(Checks a saved cache's structure, checksums and elements, without making a cache.
+inline constexpr const char* kVerify =
+    R"(Checks a saved cache's structure, checksums and elements, without making a cache.
 
 Errors  Io; Corrupt; Unsupported; NotFinite
 )";
 
-inline constexpr const char* kCacheBytes = R"(Bytes that a cache holds, by owner; a page that several sequences share counts once.
+inline constexpr const char* kCacheBytes =
+    R"(Bytes that a cache holds, by owner; a page that several sequences share counts once.
 
 `pages` is exactly what the allocator handed out, `total` has the bookkeeping (`tables`) too; `mapped` is in neither.
 )";
 
-inline constexpr const char* kSequence = R"(One sequence of a cache: a run of consecutive positions from its anchor to its frontier.
+inline constexpr const char* kSequence =
+    R"(One sequence of a cache: a run of consecutive positions from its anchor to its frontier.
 
 Errors of its methods: NotFound, once it is removed; InvalidArgument: it is in the open transaction; OutOfMemory.
 )";
 
-inline constexpr const char* kTruncate = R"(Keeps the first `tokens` tokens. InvalidArgument: negative or more than there are.
+inline constexpr const char* kTruncate =
+    R"(Keeps the first `tokens` tokens. InvalidArgument: negative or more than there are.
 )";
 
-inline constexpr const char* kFork = R"(A new sequence that holds what this one does; pages are shared until one of the two writes to them.
+inline constexpr const char* kFork =
+    R"(A new sequence that holds what this one does; pages are shared until one of the two writes to them.
 )";
 
-inline constexpr const char* kEvict = R"(Forgets the first `tokens` tokens: the anchor moves, and groups count from there.
+inline constexpr const char* kEvict =
+    R"(Forgets the first `tokens` tokens: the anchor moves, and groups count from there.
 
 By a multiple of group_tokens pooled keys stay; otherwise all of them are computed again.
 )";
@@ -219,7 +234,8 @@ inline constexpr const char* kCopyFrom = R"(Appends what `source` holds at first
 Errors  InvalidArgument: a range that the source does not hold; NotContiguous: not this sequence's frontier; Capacity
 )";
 
-inline constexpr const char* kTransaction = R"(Staged appends to one or more sequences, published together or not at all.
+inline constexpr const char* kTransaction =
+    R"(Staged appends to one or more sequences, published together or not at all.
 
 >>> geometry = seriatim.Geometry(index_dim=4, index_rotary_dim=0, head_dim=4, query_heads=1, kv_heads=1)
 >>> cache = seriatim.Cache(geometry, capacity_tokens=256)
@@ -243,12 +259,14 @@ Errors  NotFound; InvalidArgument; NotContiguous; Capacity; OutOfMemory; NotFini
         this call is staged then, and it can be repeated.
 )";
 
-inline constexpr const char* kStagedLayer = R"(One layer of a sequence as staged so far, to be planned and attended before the commit.
+inline constexpr const char* kStagedLayer =
+    R"(One layer of a sequence as staged so far, to be planned and attended before the commit.
 
 It follows later appends. Once the transaction has ended its calls raise InvalidArgument.
 )";
 
-inline constexpr const char* kKeep = R"(Forgets all but the first `tokens` staged tokens of one sequence, in every layer that has more.
+inline constexpr const char* kKeep =
+    R"(Forgets all but the first `tokens` staged tokens of one sequence, in every layer that has more.
 )";
 
 inline constexpr const char* kCommit = R"(Publishes everything and ends the transaction.
@@ -257,16 +275,19 @@ Errors  InvalidArgument: layers at different frontiers (row = sequence, index = 
         OutOfMemory. Nothing is published then and the transaction stays open.
 )";
 
-inline constexpr const char* kCommitPrefix = R"(Publishes the first `tokens` staged tokens of each sequence alone, as speculative decoding needs.
+inline constexpr const char* kCommitPrefix =
+    R"(Publishes the first `tokens` staged tokens of each sequence alone, as speculative decoding needs.
 )";
 
-inline constexpr const char* kSnapshot = R"(An immutable state of one sequence. It stays valid while the sequence goes on, even after the cache is gone.
+inline constexpr const char* kSnapshot =
+    R"(An immutable state of one sequence. It stays valid while the sequence goes on, even after the cache is gone.
 )";
 
 inline constexpr const char* kSnapshotCheck = R"(Raises Io if a mapped file that it reads was cut short.
 )";
 
-inline constexpr const char* kLayer = R"(One layer of a sequence, for reading: of a snapshot, or staged in a transaction.
+inline constexpr const char* kLayer =
+    R"(One layer of a sequence, for reading: of a snapshot, or staged in a transaction.
 
 It keeps alive what it reads. A query at position p sees the tokens from the anchor to p, whatever else is in its call.
 )";
@@ -288,13 +309,16 @@ Gives   the output in kv_dtype or `dtype`; with return_lse or lse a pair with th
 Errors  InvalidArgument; NotChronological; NotFinite; Overflow, as seriatim.attend
 )";
 
-inline constexpr const char* kLayerScore = R"(Scores of the groups that a query [index_heads, index_dim] at `position` may see: [G] float32.
+inline constexpr const char* kLayerScore =
+    R"(Scores of the groups that a query [index_heads, index_dim] at `position` may see: [G] float32.
 )";
 
-inline constexpr const char* kRead = R"(Copies keys [tokens, kv_heads, head_dim] and values from `first_position` on, in the kind of `like` (default NumPy).
+inline constexpr const char* kRead =
+    R"(Copies keys [tokens, kv_heads, head_dim] and values from `first_position` on, in the kind of `like` (default NumPy).
 )";
 
-inline constexpr const char* kWorkspace = R"(Scratch of plan and attend, taken once, for runs of up to max_visible_tokens.
+inline constexpr const char* kWorkspace =
+    R"(Scratch of plan and attend, taken once, for runs of up to max_visible_tokens.
 
 Without one, calls take theirs from a pool that the process keeps. Calls with one workspace take turns.
 Errors  InvalidArgument; Overflow; OutOfMemory
@@ -307,29 +331,34 @@ Errors  InvalidArgument; Overflow; OutOfMemory
 inline constexpr const char* kWorkDone = R"(What calls have done, for accounting.
 )";
 
-inline constexpr const char* kWorkDoneOf = R"(What all calls of this process have done since the start or clear_work_done().
+inline constexpr const char* kWorkDoneOf =
+    R"(What all calls of this process have done since the start or clear_work_done().
 
 >>> seriatim.work_done().dense_mask_bytes  # no mask is ever built
 0
 )";
 
-inline constexpr const char* kKernels = R"(Names of the implementations that this machine can run, fastest first. All give the same bits.
+inline constexpr const char* kKernels =
+    R"(Names of the implementations that this machine can run, fastest first. All give the same bits.
 
 >>> seriatim.kernels()[-1]
 'reference'
 )";
 
-inline constexpr const char* kCurrentKernels = R"(The implementation that calls use: set_kernels(), else SERIATIM_KERNELS, else the fastest.
+inline constexpr const char* kCurrentKernels =
+    R"(The implementation that calls use: set_kernels(), else SERIATIM_KERNELS, else the fastest.
 
 Errors  NotFound: the environment names what is not available
 )";
 
-inline constexpr const char* kSetKernels = R"(Chooses an implementation for plan and attend by name; None: the default again. Changes speed alone.
+inline constexpr const char* kSetKernels =
+    R"(Chooses an implementation for plan and attend by name; None: the default again. Changes speed alone.
 
 Errors  NotFound: not a name, or not available here
 )";
 
-inline constexpr const char* kSetThreads = R"(How many threads calls may use; 0: as many as the process may; 1: the caller's alone. Changes speed alone.
+inline constexpr const char* kSetThreads =
+    R"(How many threads calls may use; 0: as many as the process may; 1: the caller's alone. Changes speed alone.
 )";
 
 }  // namespace seriatim::python::docs

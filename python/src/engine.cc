@@ -25,7 +25,7 @@ constexpr std::size_t kPooledWorkspaces = 16;
 struct Engine {
   std::mutex lock;
   std::shared_ptr<Executor> executor;
-  std::optional<Kernels> kernels;  // absent: what the environment says, else the fastest
+  std::optional<Kernels> kernels;                      // absent: what the environment says, else the fastest
   std::vector<std::shared_ptr<SharedWorkspace>> free;  // most recently used last
   WorkDone done;
 };
@@ -70,9 +70,10 @@ void set_kernels(const std::optional<std::string>& name) {
 }
 
 std::string repr(const WorkDone& w) {
-  return "WorkDone(queries=" + std::to_string(w.queries) + ", dense_rows=" + std::to_string(w.dense_rows) + ", groups_scored=" +
-         std::to_string(w.groups_scored) + ", groups_selected=" + std::to_string(w.groups_selected) + ", row_tokens=" +
-         std::to_string(w.row_tokens) + ", dense_mask_bytes=" + std::to_string(w.dense_mask_bytes) + ")";
+  return "WorkDone(queries=" + std::to_string(w.queries) + ", dense_rows=" + std::to_string(w.dense_rows) +
+         ", groups_scored=" + std::to_string(w.groups_scored) +
+         ", groups_selected=" + std::to_string(w.groups_selected) + ", row_tokens=" + std::to_string(w.row_tokens) +
+         ", dense_mask_bytes=" + std::to_string(w.dense_mask_bytes) + ")";
 }
 
 std::shared_ptr<SharedWorkspace> new_workspace(const Geometry& geometry, std::int64_t max_visible_tokens) {
@@ -103,13 +104,14 @@ Result<Kernels> kernels() {
 }
 
 bool same_geometry(const Geometry& a, const Geometry& b) {
-  return a.group_tokens() == b.group_tokens() && a.budget_tokens() == b.budget_tokens() && a.query_heads() == b.query_heads() &&
-         a.kv_heads() == b.kv_heads() && a.head_dim() == b.head_dim() && a.value_dim() == b.value_dim() &&
-         a.values_alias_keys() == b.values_alias_keys() && a.softmax_scale() == b.softmax_scale() &&
-         a.index_heads() == b.index_heads() && a.index_dim() == b.index_dim() && a.index_rotary_dim() == b.index_rotary_dim() &&
+  return a.group_tokens() == b.group_tokens() && a.budget_tokens() == b.budget_tokens() &&
+         a.query_heads() == b.query_heads() && a.kv_heads() == b.kv_heads() && a.head_dim() == b.head_dim() &&
+         a.value_dim() == b.value_dim() && a.values_alias_keys() == b.values_alias_keys() &&
+         a.softmax_scale() == b.softmax_scale() && a.index_heads() == b.index_heads() &&
+         a.index_dim() == b.index_dim() && a.index_rotary_dim() == b.index_rotary_dim() &&
          std::ranges::equal(a.inv_freq(), b.inv_freq()) && std::ranges::equal(a.rope_axes(), b.rope_axes()) &&
-         a.norm_eps() == b.norm_eps() && a.pooling() == b.pooling() && a.relu() == b.relu() && a.scale_at() == b.scale_at() &&
-         a.kv_dtype() == b.kv_dtype() && a.index_dtype() == b.index_dtype();
+         a.norm_eps() == b.norm_eps() && a.pooling() == b.pooling() && a.relu() == b.relu() &&
+         a.scale_at() == b.scale_at() && a.kv_dtype() == b.kv_dtype() && a.index_dtype() == b.index_dtype();
 }
 
 Result<std::shared_ptr<SharedWorkspace>> make_workspace(const Geometry& geometry, std::int64_t visible_tokens,
@@ -128,7 +130,8 @@ Result<std::shared_ptr<SharedWorkspace>> borrow_workspace(const Geometry& geomet
     const std::lock_guard guard(e.lock);
     for (std::size_t i = e.free.size(); i-- > 0;) {
       const SharedWorkspace& w = *e.free[i];
-      if (w.max_visible_tokens >= visible_tokens && w.threads == on && w.kernels == *with && same_geometry(w.geometry, geometry)) {
+      if (w.max_visible_tokens >= visible_tokens && w.threads == on && w.kernels == *with &&
+          same_geometry(w.geometry, geometry)) {
         std::shared_ptr<SharedWorkspace> found = e.free[i];
         e.free.erase(e.free.begin() + static_cast<std::ptrdiff_t>(i));
         return found;
@@ -136,7 +139,8 @@ Result<std::shared_ptr<SharedWorkspace>> borrow_workspace(const Geometry& geomet
     }
   }
   // A power of two, so that a sequence that grows asks for a new one rarely.
-  const auto tokens = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(visible_tokens, 4096))));
+  const auto tokens = static_cast<std::int64_t>(
+      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(visible_tokens, 4096))));
   return make_workspace(geometry, tokens, on, *with);
 }
 
@@ -147,7 +151,8 @@ void give_back(std::shared_ptr<SharedWorkspace> workspace) {
   if (workspace->threads != e.executor) return;
   // One that is large enough for this geometry makes smaller ones useless.
   std::erase_if(e.free, [&](std::shared_ptr<SharedWorkspace>& w) {
-    const bool useless = w->max_visible_tokens < workspace->max_visible_tokens && same_geometry(w->geometry, workspace->geometry);
+    const bool useless =
+        w->max_visible_tokens < workspace->max_visible_tokens && same_geometry(w->geometry, workspace->geometry);
     if (useless) dropped.push_back(w);
     return useless;
   });
@@ -176,38 +181,54 @@ void bind_engine(nb::module_& module) {
       .def("__repr__", &repr);
   nb::class_<SharedWorkspace>(module, "Workspace", docs::kWorkspace)
       .def(nb::new_(&new_workspace), "geometry"_a, "max_visible_tokens"_a)
-      .def_prop_ro("bytes", [](const SharedWorkspace& self) { return self.workspace.bytes(); }, "Bytes that it holds.")
+      .def_prop_ro(
+          "bytes", [](const SharedWorkspace& self) { return self.workspace.bytes(); }, "Bytes that it holds.")
       .def_prop_ro("done", &workspace_done, "What was done with it.")
-      .def("clear_done", [](SharedWorkspace& self) {
-        const nb::gil_scoped_release released;
-        const std::lock_guard turn(self.turn);
-        self.workspace.clear_done();
-      }, "Starts counting again.");
-  module.def("work_done", [] {
-    Engine& e = engine();
-    const std::lock_guard guard(e.lock);
-    return e.done;
-  }, docs::kWorkDoneOf);
-  module.def("clear_work_done", [] {
-    Engine& e = engine();
-    const std::lock_guard guard(e.lock);
-    e.done = {};
-  }, "Starts the process's count of work again.");
-  module.def("kernels", [] {
-    std::vector<std::string> names;
-    for (const Kernels& one : Kernels::available()) names.push_back(one.name());
-    return names;
-  }, docs::kKernels);
+      .def(
+          "clear_done",
+          [](SharedWorkspace& self) {
+            const nb::gil_scoped_release released;
+            const std::lock_guard turn(self.turn);
+            self.workspace.clear_done();
+          },
+          "Starts counting again.");
+  module.def(
+      "work_done",
+      [] {
+        Engine& e = engine();
+        const std::lock_guard guard(e.lock);
+        return e.done;
+      },
+      docs::kWorkDoneOf);
+  module.def(
+      "clear_work_done",
+      [] {
+        Engine& e = engine();
+        const std::lock_guard guard(e.lock);
+        e.done = {};
+      },
+      "Starts the process's count of work again.");
+  module.def(
+      "kernels",
+      [] {
+        std::vector<std::string> names;
+        for (const Kernels& one : Kernels::available()) names.push_back(one.name());
+        return names;
+      },
+      docs::kKernels);
   module.def("current_kernels", [] { return value(kernels()).name(); }, docs::kCurrentKernels);
   module.def("set_kernels", &set_kernels, "name"_a.none(), docs::kSetKernels);
   module.def("set_threads", &set_threads, "threads"_a, docs::kSetThreads);
   module.def("threads", [] { return executor()->concurrency(); }, "The most threads that a call uses.");
-  module.def("trim", [] {
-    std::vector<std::shared_ptr<SharedWorkspace>> old;
-    Engine& e = engine();
-    const std::lock_guard guard(e.lock);
-    old.swap(e.free);
-  }, "Frees the workspaces that calls keep for the next one.");
+  module.def(
+      "trim",
+      [] {
+        std::vector<std::shared_ptr<SharedWorkspace>> old;
+        Engine& e = engine();
+        const std::lock_guard guard(e.lock);
+        old.swap(e.free);
+      },
+      "Frees the workspaces that calls keep for the next one.");
 }
 
 }  // namespace seriatim::python

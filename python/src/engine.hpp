@@ -27,8 +27,13 @@ struct SharedWorkspace {
   Kernels kernels;
   std::mutex turn;
 
-  SharedWorkspace(std::shared_ptr<Executor> executor, Workspace made, const Geometry& for_geometry, std::int64_t tokens, Kernels with)
-      : threads(std::move(executor)), workspace(std::move(made)), geometry(for_geometry), max_visible_tokens(tokens), kernels(with) {}
+  SharedWorkspace(std::shared_ptr<Executor> executor, Workspace made, const Geometry& for_geometry, std::int64_t tokens,
+                  Kernels with)
+      : threads(std::move(executor)),
+        workspace(std::move(made)),
+        geometry(for_geometry),
+        max_visible_tokens(tokens),
+        kernels(with) {}
 };
 
 Result<std::shared_ptr<SharedWorkspace>> make_workspace(const Geometry& geometry, std::int64_t visible_tokens,
@@ -39,16 +44,16 @@ bool same_geometry(const Geometry& a, const Geometry& b);
 // Runs `call(workspace)` with the caller's workspace, or with one of the pool that is large enough. Without the
 // interpreter's lock; the work done is added to the process's count.
 template <typename Call>
-Status with_workspace(const std::shared_ptr<SharedWorkspace>& given, const Geometry& geometry, std::int64_t visible_tokens,
-                      Call&& call);
+Status with_workspace(const std::shared_ptr<SharedWorkspace>& given, const Geometry& geometry,
+                      std::int64_t visible_tokens, Call&& call);
 
 Result<std::shared_ptr<SharedWorkspace>> borrow_workspace(const Geometry& geometry, std::int64_t visible_tokens);
 void give_back(std::shared_ptr<SharedWorkspace> workspace);
 void count_work(const WorkDone& before, const WorkDone& after);
 
 template <typename Call>
-Status with_workspace(const std::shared_ptr<SharedWorkspace>& given, const Geometry& geometry, std::int64_t visible_tokens,
-                      Call&& call) {
+Status with_workspace(const std::shared_ptr<SharedWorkspace>& given, const Geometry& geometry,
+                      std::int64_t visible_tokens, Call&& call) {
   std::shared_ptr<SharedWorkspace> used = given;
   if (!used) {
     Result<std::shared_ptr<SharedWorkspace>> borrowed = borrow_workspace(geometry, visible_tokens);

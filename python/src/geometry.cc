@@ -1,4 +1,6 @@
 // Binds Geometry: keyword options with QSA's defaults in, read-only properties out.
+#include "seriatim/geometry.hpp"
+
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
@@ -16,7 +18,6 @@
 #include "docs.hpp"
 #include "engine.hpp"
 #include "errors.hpp"
-#include "seriatim/geometry.hpp"
 
 using namespace nanobind::literals;
 
@@ -31,8 +32,10 @@ struct Name {
 };
 
 constexpr Name<Pooling> kPoolings[] = {{"mean", Pooling::kMean}, {"none", Pooling::kNone}};
-constexpr Name<ScaleAt> kScales[] = {{"after_sum", ScaleAt::kAfterSum}, {"before_relu", ScaleAt::kBeforeRelu},
-                                     {"after_relu", ScaleAt::kAfterRelu}, {"nowhere", ScaleAt::kNowhere}};
+constexpr Name<ScaleAt> kScales[] = {{"after_sum", ScaleAt::kAfterSum},
+                                     {"before_relu", ScaleAt::kBeforeRelu},
+                                     {"after_relu", ScaleAt::kAfterRelu},
+                                     {"nowhere", ScaleAt::kNowhere}};
 
 template <typename Value, std::size_t n>
 Value named(const Name<Value> (&names)[n], const std::string& name, const char* argument) {
@@ -52,11 +55,12 @@ const char* name_of(const Name<Value> (&names)[n], Value value) {
   return "";
 }
 
-void construct(Geometry* self, std::int64_t group_tokens, std::int64_t budget_tokens, std::int64_t query_heads, std::int64_t kv_heads,
-               std::int64_t head_dim, std::int64_t value_dim, bool values_alias_keys, std::optional<double> softmax_scale,
-              std::int64_t index_heads, std::int64_t index_dim, std::int64_t index_rotary_dim, double rope_theta,
-              nb::handle inv_freq, nb::handle rope_axes, double norm_eps, const std::string& pooling, bool relu,
-              const std::string& scale_at, nb::handle kv_dtype, nb::handle index_dtype) {
+void construct(Geometry* self, std::int64_t group_tokens, std::int64_t budget_tokens, std::int64_t query_heads,
+               std::int64_t kv_heads, std::int64_t head_dim, std::int64_t value_dim, bool values_alias_keys,
+               std::optional<double> softmax_scale, std::int64_t index_heads, std::int64_t index_dim,
+               std::int64_t index_rotary_dim, double rope_theta, nb::handle inv_freq, nb::handle rope_axes,
+               double norm_eps, const std::string& pooling, bool relu, const std::string& scale_at, nb::handle kv_dtype,
+               nb::handle index_dtype) {
   GeometryOptions o;
   o.group_tokens = group_tokens;
   o.budget_tokens = budget_tokens;
@@ -90,8 +94,12 @@ void construct(Geometry* self, std::int64_t group_tokens, std::int64_t budget_to
 std::string repr(const Geometry& g) {
   const GeometryOptions d;
   std::string text;
-  const auto add = [&](const char* name, const std::string& shown) { text += (text.empty() ? "" : ", ") + std::string(name) + "=" + shown; };
-  const auto number = [&](const char* name, std::int64_t is, std::int64_t usual) { if (is != usual) add(name, std::to_string(is)); };
+  const auto add = [&](const char* name, const std::string& shown) {
+    text += (text.empty() ? "" : ", ") + std::string(name) + "=" + shown;
+  };
+  const auto number = [&](const char* name, std::int64_t is, std::int64_t usual) {
+    if (is != usual) add(name, std::to_string(is));
+  };
   number("group_tokens", g.group_tokens(), d.group_tokens);
   number("budget_tokens", g.budget_tokens(), d.budget_tokens);
   number("query_heads", g.query_heads(), d.query_heads);
@@ -101,7 +109,8 @@ std::string repr(const Geometry& g) {
   if (g.values_alias_keys()) add("values_alias_keys", "True");
   char scale[32];
   std::snprintf(scale, sizeof scale, "%.9g", static_cast<double>(g.softmax_scale()));
-  if (g.softmax_scale() != static_cast<float>(1.0 / std::sqrt(static_cast<double>(g.head_dim())))) add("softmax_scale", scale);
+  if (g.softmax_scale() != static_cast<float>(1.0 / std::sqrt(static_cast<double>(g.head_dim()))))
+    add("softmax_scale", scale);
   number("index_heads", g.index_heads(), d.index_heads);
   number("index_dim", g.index_dim(), d.index_dim);
   number("index_rotary_dim", g.index_rotary_dim(), d.index_rotary_dim);
@@ -128,9 +137,12 @@ void bind_geometry(nb::module_& module) {
            "kv_heads"_a = 2, "head_dim"_a = 256, "value_dim"_a = 0, "values_alias_keys"_a = false,
            "softmax_scale"_a = nb::none(), "index_heads"_a = 4, "index_dim"_a = 128, "index_rotary_dim"_a = 64,
            "rope_theta"_a = 1e7, "inv_freq"_a = nb::none(), "rope_axes"_a = nb::none(), "norm_eps"_a = 1e-6,
-           "pooling"_a = "mean", "relu"_a = true, "scale_at"_a = "after_sum", "kv_dtype"_a = "f32", "index_dtype"_a = "f32",
-           nb::sig("def __init__(self, *, group_tokens: int = 4, budget_tokens: int = 2048, query_heads: int = 24, kv_heads: int = 2, "
-                   "head_dim: int = 256, value_dim: int = 0, values_alias_keys: bool = False, softmax_scale: float | None = None, "
+           "pooling"_a = "mean", "relu"_a = true, "scale_at"_a = "after_sum", "kv_dtype"_a = "f32",
+           "index_dtype"_a = "f32",
+           nb::sig("def __init__(self, *, group_tokens: int = 4, budget_tokens: int = 2048, query_heads: int = 24, "
+                   "kv_heads: int = 2, "
+                   "head_dim: int = 256, value_dim: int = 0, values_alias_keys: bool = False, softmax_scale: float | "
+                   "None = None, "
                    "index_heads: int = 4, index_dim: int = 128, index_rotary_dim: int = 64, rope_theta: float = 1e7, "
                    "inv_freq: seriatim._types.Floats | None = None, rope_axes: seriatim._types.Integers | None = None, "
                    "norm_eps: float = 1e-6, pooling: str = 'mean', relu: bool = True, scale_at: str = 'after_sum', "
@@ -150,8 +162,10 @@ void bind_geometry(nb::module_& module) {
       .def_prop_ro("index_heads", &Geometry::index_heads)
       .def_prop_ro("index_dim", &Geometry::index_dim)
       .def_prop_ro("index_rotary_dim", &Geometry::index_rotary_dim)
-      .def_prop_ro("inv_freq", [](const Geometry& g) { return std::vector<float>(g.inv_freq().begin(), g.inv_freq().end()); })
-      .def_prop_ro("rope_axes", [](const Geometry& g) { return std::vector<int>(g.rope_axes().begin(), g.rope_axes().end()); })
+      .def_prop_ro("inv_freq",
+                   [](const Geometry& g) { return std::vector<float>(g.inv_freq().begin(), g.inv_freq().end()); })
+      .def_prop_ro("rope_axes",
+                   [](const Geometry& g) { return std::vector<int>(g.rope_axes().begin(), g.rope_axes().end()); })
       .def_prop_ro("norm_eps", &Geometry::norm_eps)
       .def_prop_ro("pooling", [](const Geometry& g) { return name_of(kPoolings, g.pooling()); })
       .def_prop_ro("relu", &Geometry::relu)
@@ -159,8 +173,12 @@ void bind_geometry(nb::module_& module) {
       .def_prop_ro("kv_dtype", [](const Geometry& g) { return std::string(dtype_name(g.kv_dtype())); })
       .def_prop_ro("index_dtype", [](const Geometry& g) { return std::string(dtype_name(g.index_dtype())); })
       .def("row_width", &Geometry::row_width, "visible_tokens"_a, docs::kRowWidth)
-      .def("__eq__", [](const Geometry& a, nb::handle b) { return nb::isinstance<Geometry>(b) && same_geometry(a, nb::cast<const Geometry&>(b)); },
-           nb::arg().none(), nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def(
+          "__eq__",
+          [](const Geometry& a, nb::handle b) {
+            return nb::isinstance<Geometry>(b) && same_geometry(a, nb::cast<const Geometry&>(b));
+          },
+          nb::arg().none(), nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__hash__", [](const Geometry& g) { return std::hash<std::string>()(repr(g)); })
       .def("__repr__", &repr);
 }

@@ -31,7 +31,8 @@ struct TransactionHandle {
   Transaction transaction;
   bool ended = false;
 
-  TransactionHandle(std::shared_ptr<CacheHandle> of, Transaction begun) : cache(std::move(of)), transaction(std::move(begun)) {}
+  TransactionHandle(std::shared_ptr<CacheHandle> of, Transaction begun)
+      : cache(std::move(of)), transaction(std::move(begun)) {}
 };
 
 struct SnapshotHandle {

@@ -42,8 +42,8 @@ VisibleRun run_of(const LayerHandle& self) {
   return run;
 }
 
-nb::object plan_rows(const LayerHandle& self, nb::handle queries, nb::handle positions, nb::handle head_weights, const std::string& nan,
-                     const GivenWorkspace& workspace, nb::handle out) {
+nb::object plan_rows(const LayerHandle& self, nb::handle queries, nb::handle positions, nb::handle head_weights,
+                     const std::string& nan, const GivenWorkspace& workspace, nb::handle out) {
   const Geometry& geometry = self.cache->cache->geometry();
   const Input in = input(queries, "queries", 3);
   if (in.view.empty()) refuse("queries", "an array is needed");
@@ -55,7 +55,8 @@ nb::object plan_rows(const LayerHandle& self, nb::handle queries, nb::handle pos
   const Status status = [&] {
     const nb::gil_scoped_release released;
     return with_layer(self, [&](const LayerView& view) {
-      if (self.cache->device) return self.cache->device->plan(self, view, IndexQueries{in.view, weights.view, at}, policy, rows.rows);
+      if (self.cache->device)
+        return self.cache->device->plan(self, view, IndexQueries{in.view, weights.view, at}, policy, rows.rows);
       return with_workspace(workspace, geometry, view.run.tokens, [&](Workspace& w) {
         return plan(view, IndexQueries{in.view, weights.view, at}, policy, w, rows.rows);
       });
@@ -65,8 +66,9 @@ nb::object plan_rows(const LayerHandle& self, nb::handle queries, nb::handle pos
   return rows.object;
 }
 
-nb::object attend_rows(const LayerHandle& self, nb::handle queries, nb::handle positions, nb::handle rows, nb::handle sinks,
-                       nb::handle dtype, const GivenWorkspace& workspace, nb::handle out, nb::handle lse, bool return_lse) {
+nb::object attend_rows(const LayerHandle& self, nb::handle queries, nb::handle positions, nb::handle rows,
+                       nb::handle sinks, nb::handle dtype, const GivenWorkspace& workspace, nb::handle out,
+                       nb::handle lse, bool return_lse) {
   const Geometry& geometry = self.cache->cache->geometry();
   const Input in = input(queries, "queries", 3);
   if (in.view.empty()) refuse("queries", "an array is needed");
@@ -80,7 +82,8 @@ nb::object attend_rows(const LayerHandle& self, nb::handle queries, nb::handle p
     const nb::gil_scoped_release released;
     return with_layer(self, [&](const LayerView& view) {
       if (self.cache->device) {
-        return self.cache->device->attend(self, view, AttendQueries{in.view, at, logits}, read.rows, result.output.view, result.lse.view);
+        return self.cache->device->attend(self, view, AttendQueries{in.view, at, logits}, read.rows, result.output.view,
+                                          result.lse.view);
       }
       return with_workspace(workspace, geometry, view.run.tokens, [&](Workspace& w) {
         return attend(view, AttendQueries{in.view, at, logits}, read.rows, w, result.output.view, result.lse.view);
@@ -130,7 +133,8 @@ nb::object read_tokens(const LayerHandle& self, std::int64_t first_position, std
   const Geometry& g = self.cache->cache->geometry();
   const VisibleRun run = run_of(self);
   if (tokens < 0 || first_position < run.anchor || first_position > run.anchor + run.tokens - tokens) {
-    refuse("tokens", "the layer holds positions " + std::to_string(run.anchor) + " to " + std::to_string(run.anchor + run.tokens - 1));
+    refuse("tokens", "the layer holds positions " + std::to_string(run.anchor) + " to " +
+                         std::to_string(run.anchor + run.tokens - 1));
   }
   nb::object keys = empty_like_kind(like, g.kv_dtype(), {tokens, g.kv_heads(), g.head_dim()});
   nb::object values = empty_like_kind(like, g.kv_dtype(), {tokens, g.kv_heads(), g.value_dim()});
@@ -143,8 +147,10 @@ nb::object read_tokens(const LayerHandle& self, std::int64_t first_position, std
         return Status::error(Code::kInvalidArgument, "tokens", "the layer changed meanwhile");
       }
       const std::int64_t bytes = dtype_bytes(g.kv_dtype());
-      copy_tokens(k.view, tokens, g.kv_heads(), g.head_dim() * bytes, [&](std::int64_t t, std::int64_t h) { return view.key(first_position + t, h); });
-      copy_tokens(v.view, tokens, g.kv_heads(), g.value_dim() * bytes, [&](std::int64_t t, std::int64_t h) { return view.value(first_position + t, h); });
+      copy_tokens(k.view, tokens, g.kv_heads(), g.head_dim() * bytes,
+                  [&](std::int64_t t, std::int64_t h) { return view.key(first_position + t, h); });
+      copy_tokens(v.view, tokens, g.kv_heads(), g.value_dim() * bytes,
+                  [&](std::int64_t t, std::int64_t h) { return view.value(first_position + t, h); });
       return Status();
     });
   }();
@@ -153,7 +159,8 @@ nb::object read_tokens(const LayerHandle& self, std::int64_t first_position, std
 }
 
 LayerHandle layer_of(const SnapshotHandle& self, std::int64_t layer) {
-  if (layer < 0 || layer >= self.snapshot.layers()) refuse("layer", std::to_string(layer) + " is none of " + std::to_string(self.snapshot.layers()));
+  if (layer < 0 || layer >= self.snapshot.layers())
+    refuse("layer", std::to_string(layer) + " is none of " + std::to_string(self.snapshot.layers()));
   return {self.cache, self.snapshot, nullptr, 0, layer};
 }
 
@@ -162,34 +169,51 @@ LayerHandle layer_of(const SnapshotHandle& self, std::int64_t layer) {
 void bind_layer(nb::module_& module) {
   nb::class_<LayerHandle>(module, "Layer", docs::kLayer)
       .def_prop_ro("geometry", [](const LayerHandle& self) { return self.cache->cache->geometry(); })
-      .def_prop_ro("anchor", [](const LayerHandle& self) { return run_of(self).anchor; }, "Position of the first token.")
-      .def_prop_ro("tokens", [](const LayerHandle& self) { return run_of(self).tokens; }, "Tokens that it holds.")
-      .def_prop_ro("frontier", [](const LayerHandle& self) { const VisibleRun run = run_of(self); return run.anchor + run.tokens; },
-                   "Position of the next token.")
-      .def("plan", &plan_rows, "queries"_a, "positions"_a, nb::kw_only(), "head_weights"_a = nb::none(), "nan"_a = "refuse",
-           "workspace"_a = nb::none(), "out"_a = nb::none(),
-           nb::sig("def plan(self, queries: seriatim._types.ArrayT, positions: seriatim._types.Integers, *, head_weights: "
-                   "seriatim._types.Array | None = None, nan: str = 'refuse', workspace: Workspace | None = None, "
-                   "out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None) -> seriatim._types.Rows[seriatim._types.ArrayT]"),
+      .def_prop_ro(
+          "anchor", [](const LayerHandle& self) { return run_of(self).anchor; }, "Position of the first token.")
+      .def_prop_ro(
+          "tokens", [](const LayerHandle& self) { return run_of(self).tokens; }, "Tokens that it holds.")
+      .def_prop_ro(
+          "frontier",
+          [](const LayerHandle& self) {
+            const VisibleRun run = run_of(self);
+            return run.anchor + run.tokens;
+          },
+          "Position of the next token.")
+      .def("plan", &plan_rows, "queries"_a, "positions"_a, nb::kw_only(), "head_weights"_a = nb::none(),
+           "nan"_a = "refuse", "workspace"_a = nb::none(), "out"_a = nb::none(),
+           nb::sig(
+               "def plan(self, queries: seriatim._types.ArrayT, positions: seriatim._types.Integers, *, head_weights: "
+               "seriatim._types.Array | None = None, nan: str = 'refuse', workspace: Workspace | None = None, "
+               "out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None) -> "
+               "seriatim._types.Rows[seriatim._types.ArrayT]"),
            docs::kPlan)
-      .def("attend", &attend_rows, "queries"_a, "positions"_a, "rows"_a, nb::kw_only(), "sinks"_a = nb::none(), "dtype"_a = nb::none(),
-           "workspace"_a = nb::none(), "out"_a = nb::none(), "lse"_a = nb::none(), "return_lse"_a = false,
-           nb::sig("def attend(self, queries: seriatim._types.ArrayT, positions: seriatim._types.Integers, rows: "
-                   "tuple[seriatim._types.Array, seriatim._types.Array], *, sinks: seriatim._types.Floats | None = None, "
-                   "dtype: object = None, workspace: Workspace | None = None, out: seriatim._types.ArrayT | None = None, "
-                   "lse: seriatim._types.ArrayT | None = None, return_lse: bool = False) -> typing.Any"),
+      .def("attend", &attend_rows, "queries"_a, "positions"_a, "rows"_a, nb::kw_only(), "sinks"_a = nb::none(),
+           "dtype"_a = nb::none(), "workspace"_a = nb::none(), "out"_a = nb::none(), "lse"_a = nb::none(),
+           "return_lse"_a = false,
+           nb::sig(
+               "def attend(self, queries: seriatim._types.ArrayT, positions: seriatim._types.Integers, rows: "
+               "tuple[seriatim._types.Array, seriatim._types.Array], *, sinks: seriatim._types.Floats | None = None, "
+               "dtype: object = None, workspace: Workspace | None = None, out: seriatim._types.ArrayT | None = None, "
+               "lse: seriatim._types.ArrayT | None = None, return_lse: bool = False) -> typing.Any"),
            docs::kLayerAttend)
       .def("score", &score_one, "query"_a, "position"_a, "head_weights"_a = nb::none(),
-           nb::sig("def score(self, query: seriatim._types.ArrayT, position: int, head_weights: seriatim._types.Array | None = None) "
+           nb::sig("def score(self, query: seriatim._types.ArrayT, position: int, head_weights: seriatim._types.Array "
+                   "| None = None) "
                    "-> seriatim._types.ArrayT"),
            docs::kLayerScore)
       .def("read", &read_tokens, "first_position"_a, "tokens"_a, "like"_a = nb::none(),
-           nb::sig("def read(self, first_position: int, tokens: int, like: seriatim._types.Array | None = None) -> tuple[typing.Any, typing.Any]"),
+           nb::sig("def read(self, first_position: int, tokens: int, like: seriatim._types.Array | None = None) -> "
+                   "tuple[typing.Any, typing.Any]"),
            docs::kRead);
   nb::class_<SnapshotHandle>(module, "Snapshot", docs::kSnapshot)
       .def_prop_ro("anchor", [](const SnapshotHandle& self) { return self.snapshot.run().anchor; })
       .def_prop_ro("tokens", [](const SnapshotHandle& self) { return self.snapshot.run().tokens; })
-      .def_prop_ro("frontier", [](const SnapshotHandle& self) { const VisibleRun run = self.snapshot.run(); return run.anchor + run.tokens; })
+      .def_prop_ro("frontier",
+                   [](const SnapshotHandle& self) {
+                     const VisibleRun run = self.snapshot.run();
+                     return run.anchor + run.tokens;
+                   })
       .def_prop_ro("layers", [](const SnapshotHandle& self) { return self.snapshot.layers(); })
       .def("layer", &layer_of, "layer"_a = 0, "One layer of it, which keeps this state alive by itself.")
       .def("check", [](const SnapshotHandle& self) { check(self.snapshot.check()); }, docs::kSnapshotCheck);

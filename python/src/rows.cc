@@ -12,7 +12,8 @@ namespace seriatim::python {
 namespace {
 
 std::pair<nb::object, nb::object> pair_of(nb::handle pair, const char* argument) {
-  if (!PyTuple_Check(pair.ptr()) || PyTuple_GET_SIZE(pair.ptr()) != 2) refuse(argument, "a pair of positions and counts is needed");
+  if (!PyTuple_Check(pair.ptr()) || PyTuple_GET_SIZE(pair.ptr()) != 2)
+    refuse(argument, "a pair of positions and counts is needed");
   return {nb::borrow(PyTuple_GET_ITEM(pair.ptr(), 0)), nb::borrow(PyTuple_GET_ITEM(pair.ptr(), 1))};
 }
 
@@ -20,8 +21,10 @@ void admit(const ConstTensor& positions, const ConstTensor& counts, std::int64_t
   if (positions.empty() || counts.empty()) refuse(argument, "two arrays are needed");
   if (positions.dtype != DType::kI32 || counts.dtype != DType::kI32) refuse(argument, "positions and counts are int32");
   if (positions.rank != 2 || counts.rank != 1) refuse(argument, "positions have two axes and counts one");
-  if (positions.shape[0] != queries || counts.shape[0] != queries) refuse(argument, "not one row and one count per query");
-  if (positions.shape[1] > 1 && positions.stride_bytes[1] != 4) refuse(argument, "the last axis of positions is strided; copy it first");
+  if (positions.shape[0] != queries || counts.shape[0] != queries)
+    refuse(argument, "not one row and one count per query");
+  if (positions.shape[1] > 1 && positions.stride_bytes[1] != 4)
+    refuse(argument, "the last axis of positions is strided; copy it first");
   if (queries > 1 && counts.stride_bytes[0] != 4) refuse(argument, "counts are strided; copy them first");
   if (queries > 1 && positions.stride_bytes[0] % 4 != 0) refuse(argument, "rows are no whole entries apart");
 }
@@ -65,8 +68,10 @@ RowsOut rows_out(nb::handle out, nb::handle like, std::int64_t queries, std::int
   admit(seriatim::as_const(made.positions.view), seriatim::as_const(made.counts.view), queries, "out");
   const ConstTensor written = seriatim::as_const(made.positions.view);
   if (written.shape[1] < capacity) refuse("out", "rows of " + std::to_string(capacity) + " entries are needed");
-  if (row_stride(written) != written.shape[1]) refuse("out", "rows are strided; padding is written to all that lies between them");
-  made.rows = {reinterpret_cast<std::int32_t*>(made.positions.view.data), row_stride(seriatim::as_const(made.positions.view)),
+  if (row_stride(written) != written.shape[1])
+    refuse("out", "rows are strided; padding is written to all that lies between them");
+  made.rows = {reinterpret_cast<std::int32_t*>(made.positions.view.data),
+               row_stride(seriatim::as_const(made.positions.view)),
                reinterpret_cast<std::int32_t*>(made.counts.view.data)};
   made.object = make_rows(positions, counts);
   return made;
@@ -81,9 +86,11 @@ RowsIn rows_in(nb::handle pair, std::int64_t queries) {
   for (std::int64_t q = 0; q < queries; ++q) {
     std::int32_t count = 0;
     std::memcpy(&count, in.counts.view.at(q), sizeof count);
-    if (count < 0 || count > in.positions.view.shape[1]) refuse("rows", "a count outside the row's storage", {.row = q});
+    if (count < 0 || count > in.positions.view.shape[1])
+      refuse("rows", "a count outside the row's storage", {.row = q});
   }
-  in.rows = {reinterpret_cast<std::int32_t*>(const_cast<std::byte*>(in.positions.view.data)), row_stride(in.positions.view),
+  in.rows = {reinterpret_cast<std::int32_t*>(const_cast<std::byte*>(in.positions.view.data)),
+             row_stride(in.positions.view),
              reinterpret_cast<std::int32_t*>(const_cast<std::byte*>(in.counts.view.data))};
   return in;
 }
@@ -92,7 +99,8 @@ nb::object AttendOut::object() const {
   return gives_lse ? nb::object(nb::make_tuple(output_object, lse_object)) : output_object;
 }
 
-AttendOut attend_out(nb::handle out, nb::handle lse, bool return_lse, nb::handle like, DType dtype, std::array<std::int64_t, 3> shape) {
+AttendOut attend_out(nb::handle out, nb::handle lse, bool return_lse, nb::handle like, DType dtype,
+                     std::array<std::int64_t, 3> shape) {
   AttendOut made;
   made.output_object = out.is_none() ? empty_like_kind(like, dtype, {shape[0], shape[1], shape[2]}) : nb::borrow(out);
   made.output = output(made.output_object, "out");

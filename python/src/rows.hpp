@@ -42,6 +42,7 @@ struct AttendOut {
 };
 
 // `shape`: queries, query heads, value dim.
-AttendOut attend_out(nb::handle out, nb::handle lse, bool return_lse, nb::handle like, DType dtype, std::array<std::int64_t, 3> shape);
+AttendOut attend_out(nb::handle out, nb::handle lse, bool return_lse, nb::handle like, DType dtype,
+                     std::array<std::int64_t, 3> shape);
 
 }  // namespace seriatim::python

@@ -26,7 +26,8 @@ std::vector<std::int64_t> per_row(nb::handle given, const char* argument, std::i
   std::vector<std::int64_t> all = given.is_none() ? std::vector<std::int64_t>{otherwise} : integers(given, argument);
   if (all.size() == 1) all.resize(static_cast<std::size_t>(rows), all[0]);
   if (static_cast<std::int64_t>(all.size()) != rows) {
-    refuse(argument, "holds " + std::to_string(all.size()) + " numbers for " + std::to_string(rows) + " rows of scores");
+    refuse(argument,
+           "holds " + std::to_string(all.size()) + " numbers for " + std::to_string(rows) + " rows of scores");
   }
   return all;
 }
@@ -56,8 +57,10 @@ Status select_rows(const Rule& rule, std::int32_t* positions, std::int64_t strid
     const VisibleRun run{rule.anchor[static_cast<std::size_t>(q)], rule.visible[static_cast<std::size_t>(q)]};
     if (Status s = rule.geometry.check_run(run, q); !s.ok()) return s;
     if (rule.geometry.groups(run.tokens) > groups) {
-      return Status::error(Code::kInvalidArgument, "visible", "visible: " + std::to_string(run.tokens) + " tokens have more groups than the " +
-                                                                  std::to_string(groups) + " scores of a row", {.row = q});
+      return Status::error(Code::kInvalidArgument, "visible",
+                           "visible: " + std::to_string(run.tokens) + " tokens have more groups than the " +
+                               std::to_string(groups) + " scores of a row",
+                           {.row = q});
     }
   }
   const std::shared_ptr<Executor> threads = rows > 1 ? executor() : nullptr;
@@ -70,8 +73,9 @@ Status select_rows(const Rule& rule, std::int32_t* positions, std::int64_t strid
     if (!mine) mine = std::make_unique_for_overwrite<std::int32_t[]>(entries);
     const VisibleRun run{rule.anchor[static_cast<std::size_t>(q)], rule.visible[static_cast<std::size_t>(q)]};
     const auto* scores = reinterpret_cast<const float*>(rule.scores.data + q * rule.row_bytes);
-    const Result<std::int64_t> count = plan_row(rule.geometry, run, {scores, static_cast<std::size_t>(rule.geometry.groups(run.tokens))},
-                                                rule.nan, {mine.get(), entries}, {positions + q * stride, static_cast<std::size_t>(stride)}, q);
+    const Result<std::int64_t> count =
+        plan_row(rule.geometry, run, {scores, static_cast<std::size_t>(rule.geometry.groups(run.tokens))}, rule.nan,
+                 {mine.get(), entries}, {positions + q * stride, static_cast<std::size_t>(stride)}, q);
     if (!count.ok()) return fault.report(q, count.status());
     counts[q] = static_cast<std::int32_t>(*count);
   };
@@ -87,21 +91,27 @@ Input scores_in(nb::handle scores) {
   const Input in = input(scores, "scores");
   if (in.view.empty()) refuse("scores", "an array is needed");
   if (in.view.rank != 1 && in.view.rank != 2) refuse("scores", "[G] or [Q, G] is needed");
-  if (in.view.dtype != DType::kF32) refuse("scores", "float32 is needed; widen or round them first, which may make or break ties");
+  if (in.view.dtype != DType::kF32)
+    refuse("scores", "float32 is needed; widen or round them first, which may make or break ties");
   const auto last = static_cast<std::size_t>(in.view.rank - 1);
-  if (in.view.shape[last] > 1 && in.view.stride_bytes[last] != 4) refuse("scores", "the last axis is strided; copy it first");
+  if (in.view.shape[last] > 1 && in.view.stride_bytes[last] != 4)
+    refuse("scores", "the last axis is strided; copy it first");
   return in;
 }
 
-nb::object select(nb::handle scores, nb::handle visible, std::int64_t group_tokens, std::int64_t budget_tokens, nb::handle anchor,
-                  const std::string& nan, nb::handle out) {
+nb::object select(nb::handle scores, nb::handle visible, std::int64_t group_tokens, std::int64_t budget_tokens,
+                  nb::handle anchor, const std::string& nan, nb::handle out) {
   const Input in = scores_in(scores);
   const Geometry geometry = rule_geometry(group_tokens, budget_tokens);
   const std::int64_t rows = in.view.rank == 1 ? 1 : in.view.shape[0];
   const std::int64_t groups = in.view.shape[static_cast<std::size_t>(in.view.rank - 1)];
   if (groups > Geometry::kPositions / group_tokens) refuse("scores", "more groups than there are positions");
-  const Rule rule{geometry, in.view, in.view.rank == 1 ? 0 : in.view.stride_bytes[0],
-                  per_row(visible, "visible", rows, groups * group_tokens), per_row(anchor, "anchor", rows, 0), nan_policy(nan)};
+  const Rule rule{geometry,
+                  in.view,
+                  in.view.rank == 1 ? 0 : in.view.stride_bytes[0],
+                  per_row(visible, "visible", rows, groups * group_tokens),
+                  per_row(anchor, "anchor", rows, 0),
+                  nan_policy(nan)};
   const RowsOut made = rows_out(out, scores, rows, geometry.row_capacity());
   const Status status = [&]() -> Status {
     const nb::gil_scoped_release released;
@@ -121,11 +131,13 @@ nb::object select(nb::handle scores, nb::handle visible, std::int64_t group_toke
 }  // namespace
 
 void bind_rule(nb::module_& module) {
-  module.def("select", &select, "scores"_a, nb::kw_only(), "visible"_a = nb::none(), "group_tokens"_a = 4, "budget_tokens"_a = 2048,
-             "anchor"_a = 0, "nan"_a = "refuse", "out"_a = nb::none(),
-             nb::sig("def select(scores: seriatim._types.ArrayT, *, visible: seriatim._types.Integers | None = None, group_tokens: int = 4, "
+  module.def("select", &select, "scores"_a, nb::kw_only(), "visible"_a = nb::none(), "group_tokens"_a = 4,
+             "budget_tokens"_a = 2048, "anchor"_a = 0, "nan"_a = "refuse", "out"_a = nb::none(),
+             nb::sig("def select(scores: seriatim._types.ArrayT, *, visible: seriatim._types.Integers | None = None, "
+                     "group_tokens: int = 4, "
                      "budget_tokens: int = 2048, anchor: seriatim._types.Integers = 0, nan: str = 'refuse', "
-                     "out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None) -> seriatim._types.Rows[seriatim._types.ArrayT]"),
+                     "out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None) -> "
+                     "seriatim._types.Rows[seriatim._types.ArrayT]"),
              docs::kSelect);
 }
 

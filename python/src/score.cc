@@ -1,4 +1,6 @@
 // Binds what lies before selection: pooling, finishing of raw index queries, and scores over bare pooled keys.
+#include "seriatim/score.hpp"
+
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
@@ -13,7 +15,6 @@
 #include "engine.hpp"
 #include "errors.hpp"
 #include "seriatim/index.hpp"
-#include "seriatim/score.hpp"
 
 using namespace nanobind::literals;
 
@@ -26,7 +27,8 @@ struct FreeAligned {
 };
 
 ConstTensor weights_view(const std::vector<float>& weights) {
-  return weights.empty() ? ConstTensor{} : dense_view(weights.data(), DType::kF32, {static_cast<std::int64_t>(weights.size())});
+  return weights.empty() ? ConstTensor{}
+                         : dense_view(weights.data(), DType::kF32, {static_cast<std::int64_t>(weights.size())});
 }
 
 std::vector<float> norm_weights(nb::handle given, const Geometry& geometry) {
@@ -43,14 +45,15 @@ const Coordinates* data_or_null(const std::vector<Coordinates>& all, std::int64_
   return all.data();
 }
 
-nb::object pool(const Geometry& geometry, nb::handle raw, nb::handle norm_weight, std::int64_t first_position, nb::handle given_coordinates,
-                nb::handle out) {
+nb::object pool(const Geometry& geometry, nb::handle raw, nb::handle norm_weight, std::int64_t first_position,
+                nb::handle given_coordinates, nb::handle out) {
   const Input in = input(raw, "raw", 2);
   if (in.view.empty()) refuse("raw", "an array is needed");
   const std::vector<float> weights = norm_weights(norm_weight, geometry);
   const std::vector<Coordinates> at = coordinates(given_coordinates, "coordinates");
   const Coordinates* const where = data_or_null(at, in.view.shape[0]);
-  nb::object pooled = out.is_none() ? empty_like_kind(raw, geometry.index_dtype(), {geometry.groups(in.view.shape[0]), geometry.index_dim()})
+  nb::object pooled = out.is_none() ? empty_like_kind(raw, geometry.index_dtype(),
+                                                      {geometry.groups(in.view.shape[0]), geometry.index_dim()})
                                     : nb::borrow(out);
   const Output result = output(pooled, "out");
   const Status status = [&] {
@@ -61,8 +64,8 @@ nb::object pool(const Geometry& geometry, nb::handle raw, nb::handle norm_weight
   return pooled;
 }
 
-nb::object prepare(const Geometry& geometry, nb::handle raw, nb::handle positions, nb::handle norm_weight, nb::handle given_coordinates,
-                   nb::handle out) {
+nb::object prepare(const Geometry& geometry, nb::handle raw, nb::handle positions, nb::handle norm_weight,
+                   nb::handle given_coordinates, nb::handle out) {
   const Input in = input(raw, "raw", 3);
   if (in.view.empty()) refuse("raw", "an array is needed");
   const std::vector<std::int64_t> places = integers(positions, "positions");
@@ -70,8 +73,10 @@ nb::object prepare(const Geometry& geometry, nb::handle raw, nb::handle position
   const std::vector<float> weights = norm_weights(norm_weight, geometry);
   const std::vector<Coordinates> at = coordinates(given_coordinates, "coordinates");
   const Coordinates* const where = data_or_null(at, in.view.shape[0]);
-  nb::object prepared = out.is_none() ? empty_like_kind(raw, geometry.index_dtype(), {in.view.shape[0], geometry.index_heads(), geometry.index_dim()})
-                                      : nb::borrow(out);
+  nb::object prepared = out.is_none()
+                            ? empty_like_kind(raw, geometry.index_dtype(),
+                                              {in.view.shape[0], geometry.index_heads(), geometry.index_dim()})
+                            : nb::borrow(out);
   const Output result = output(prepared, "out");
   const Status status = [&] {
     const nb::gil_scoped_release released;
@@ -87,7 +92,8 @@ constexpr std::int64_t kPartGroups = 4096;
 // Bare pooled keys as panels, and the parts that they are worked in.
 class Packed {
  public:
-  Packed(const Geometry& geometry, const ConstTensor& pooled) : geometry_(geometry), pooled_(pooled), groups_(pooled.shape[0]) {}
+  Packed(const Geometry& geometry, const ConstTensor& pooled)
+      : geometry_(geometry), pooled_(pooled), groups_(pooled.shape[0]) {}
 
   std::int64_t parts() const { return std::max<std::int64_t>((groups_ + kPartGroups - 1) / kPartGroups, 1); }
   std::int64_t first(std::int64_t part) const { return part * kPartGroups; }
@@ -103,7 +109,8 @@ class Packed {
       ConstTensor rows = pooled_;
       rows.data = pooled_.at(first(part));
       rows.shape[0] = count(part);
-      if (Status s = pack_pooled_keys(geometry_, rows, panels_.get() + panel_bytes(geometry_, first(part))); !s.ok()) fault.report(part, s);
+      if (Status s = pack_pooled_keys(geometry_, rows, panels_.get() + panel_bytes(geometry_, first(part))); !s.ok())
+        fault.report(part, s);
     });
     return fault.status();
   }
@@ -127,8 +134,8 @@ class Packed {
   const std::byte* page_ = nullptr;
 };
 
-Status score_rows(const Geometry& geometry, const ConstTensor& queries, const ConstTensor& weights, const ConstTensor& pooled,
-                  const Tensor& scores) {
+Status score_rows(const Geometry& geometry, const ConstTensor& queries, const ConstTensor& weights,
+                  const ConstTensor& pooled, const Tensor& scores) {
   const std::shared_ptr<Executor> on = executor();
   Packed packed(geometry, pooled);
   if (Status s = packed.pack(*on); !s.ok()) return s;
@@ -138,7 +145,9 @@ Status score_rows(const Geometry& geometry, const ConstTensor& queries, const Co
     const std::int64_t part = unit % packed.parts();
     const ConstTensor one_weights = weights.empty() ? ConstTensor{} : row_of(weights, q);
     auto* const to = reinterpret_cast<float*>(scores.at(q, packed.first(part)));
-    if (Status s = score_groups(geometry, row_of(queries, q), one_weights, packed.keys(part), {to, static_cast<std::size_t>(packed.count(part))}); !s.ok()) {
+    if (Status s = score_groups(geometry, row_of(queries, q), one_weights, packed.keys(part),
+                                {to, static_cast<std::size_t>(packed.count(part))});
+        !s.ok()) {
       fault.report(unit, Status::error(s.code(), s.argument(), s.message(), {q, s.place().index}));
     }
   });
@@ -165,22 +174,27 @@ nb::object score(const Geometry& geometry, nb::handle queries, nb::handle pooled
 }  // namespace
 
 void bind_score(nb::module_& module) {
-  module.def("pool_keys", &pool, "geometry"_a, "raw"_a, "norm_weight"_a = nb::none(), nb::kw_only(), "first_position"_a = 0,
-             "coordinates"_a = nb::none(), "out"_a = nb::none(),
-             nb::sig("def pool_keys(geometry: Geometry, raw: seriatim._types.ArrayT, norm_weight: seriatim._types.Floats | None = None, *, "
-                     "first_position: int = 0, coordinates: seriatim._types.Array | None = None, out: seriatim._types.ArrayT | None = None) "
+  module.def("pool_keys", &pool, "geometry"_a, "raw"_a, "norm_weight"_a = nb::none(), nb::kw_only(),
+             "first_position"_a = 0, "coordinates"_a = nb::none(), "out"_a = nb::none(),
+             nb::sig("def pool_keys(geometry: Geometry, raw: seriatim._types.ArrayT, norm_weight: "
+                     "seriatim._types.Floats | None = None, *, "
+                     "first_position: int = 0, coordinates: seriatim._types.Array | None = None, out: "
+                     "seriatim._types.ArrayT | None = None) "
                      "-> seriatim._types.ArrayT"),
              docs::kPoolKeys);
-  module.def("prepare_index_queries", &prepare, "geometry"_a, "raw"_a, "positions"_a, "norm_weight"_a = nb::none(), nb::kw_only(),
-             "coordinates"_a = nb::none(), "out"_a = nb::none(),
-             nb::sig("def prepare_index_queries(geometry: Geometry, raw: seriatim._types.ArrayT, positions: seriatim._types.Integers, "
-                     "norm_weight: seriatim._types.Floats | None = None, *, coordinates: seriatim._types.Array | None = None, "
-                     "out: seriatim._types.ArrayT | None = None) -> seriatim._types.ArrayT"),
-             docs::kPrepare);
-  module.def("score", &score, "geometry"_a, "queries"_a, "pooled_keys"_a, "head_weights"_a = nb::none(),
-             nb::sig("def score(geometry: Geometry, queries: seriatim._types.ArrayT, pooled_keys: seriatim._types.Array, "
-                     "head_weights: seriatim._types.Array | None = None) -> seriatim._types.ArrayT"),
-             docs::kScore);
+  module.def(
+      "prepare_index_queries", &prepare, "geometry"_a, "raw"_a, "positions"_a, "norm_weight"_a = nb::none(),
+      nb::kw_only(), "coordinates"_a = nb::none(), "out"_a = nb::none(),
+      nb::sig("def prepare_index_queries(geometry: Geometry, raw: seriatim._types.ArrayT, positions: "
+              "seriatim._types.Integers, "
+              "norm_weight: seriatim._types.Floats | None = None, *, coordinates: seriatim._types.Array | None = None, "
+              "out: seriatim._types.ArrayT | None = None) -> seriatim._types.ArrayT"),
+      docs::kPrepare);
+  module.def(
+      "score", &score, "geometry"_a, "queries"_a, "pooled_keys"_a, "head_weights"_a = nb::none(),
+      nb::sig("def score(geometry: Geometry, queries: seriatim._types.ArrayT, pooled_keys: seriatim._types.Array, "
+              "head_weights: seriatim._types.Array | None = None) -> seriatim._types.ArrayT"),
+      docs::kScore);
 }
 
 }  // namespace seriatim::python

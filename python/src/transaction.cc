@@ -36,8 +36,9 @@ void alone(TransactionHandle& self, const Change& change) {
   check(status);
 }
 
-void append(TransactionHandle& self, const SequenceHandle& sequence, std::int64_t layer, nb::handle keys, nb::handle values,
-            nb::handle index_keys, std::optional<std::int64_t> first_position, nb::handle given_coordinates) {
+void append(TransactionHandle& self, const SequenceHandle& sequence, std::int64_t layer, nb::handle keys,
+            nb::handle values, nb::handle index_keys, std::optional<std::int64_t> first_position,
+            nb::handle given_coordinates) {
   const SequenceId id = id_in(self, sequence);
   const Input k = input(keys, "keys", 3);
   const Input v = input(values, "values", 3);
@@ -102,24 +103,32 @@ void leave(TransactionHandle& self, nb::handle type, nb::handle, nb::handle) {
 void bind_transaction(nb::module_& module) {
   nb::class_<SequenceHandle> sequence(module, "Sequence", docs::kSequence);  // its methods: bind_cache
   nb::class_<TransactionHandle>(module, "Transaction", docs::kTransaction)
-      .def("append", &append, "sequence"_a, "layer"_a, "keys"_a, "values"_a = nb::none(), "index_keys"_a = nb::none(), nb::kw_only(),
-           "first_position"_a = nb::none(), "coordinates"_a = nb::none(),
-           nb::sig("def append(self, sequence: Sequence, layer: int, keys: seriatim._types.Array, values: seriatim._types.Array | None = None, "
+      .def("append", &append, "sequence"_a, "layer"_a, "keys"_a, "values"_a = nb::none(), "index_keys"_a = nb::none(),
+           nb::kw_only(), "first_position"_a = nb::none(), "coordinates"_a = nb::none(),
+           nb::sig("def append(self, sequence: Sequence, layer: int, keys: seriatim._types.Array, values: "
+                   "seriatim._types.Array | None = None, "
                    "index_keys: seriatim._types.Array | None = None, *, first_position: int | None = None, "
                    "coordinates: seriatim._types.Array | None = None) -> None"),
            docs::kAppend)
       .def("layer", &layer_of, "sequence"_a, "layer"_a = 0, docs::kStagedLayer)
-      .def("keep", [](TransactionHandle& self, const SequenceHandle& of, std::int64_t tokens) {
-        const SequenceId id = id_in(self, of);
-        alone(self, [&](Transaction& transaction) { return transaction.keep(id, tokens); });
-      }, "sequence"_a, "tokens"_a, docs::kKeep)
-      .def("commit", [](TransactionHandle& self) { commit(self, std::nullopt); }, docs::kCommit)
-      .def("commit_prefix", [](TransactionHandle& self, std::int64_t tokens) { commit(self, tokens); }, "tokens"_a, docs::kCommitPrefix)
+      .def(
+          "keep",
+          [](TransactionHandle& self, const SequenceHandle& of, std::int64_t tokens) {
+            const SequenceId id = id_in(self, of);
+            alone(self, [&](Transaction& transaction) { return transaction.keep(id, tokens); });
+          },
+          "sequence"_a, "tokens"_a, docs::kKeep)
+      .def(
+          "commit", [](TransactionHandle& self) { commit(self, std::nullopt); }, docs::kCommit)
+      .def(
+          "commit_prefix", [](TransactionHandle& self, std::int64_t tokens) { commit(self, tokens); }, "tokens"_a,
+          docs::kCommitPrefix)
       .def("rollback", &rollback, "Forgets everything that was staged and ends the transaction.")
       .def_ro("ended", &TransactionHandle::ended, "Whether it was committed or rolled back.")
       .def("__enter__", [](const Shared& self) { return self; })
       .def("__exit__", &leave, nb::arg().none(), nb::arg().none(), nb::arg().none(),
-           nb::sig("def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object, /) -> None"));
+           nb::sig("def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object, "
+                   "/) -> None"));
 }
 
 }  // namespace seriatim::python

@@ -7,9 +7,7 @@
 #include "base/admit.hpp"
 
 namespace seriatim {
-std::int64_t attend_scratch_floats(const Geometry& geometry) {
-  return attend_block_floats(geometry, 1);
-}
+std::int64_t attend_scratch_floats(const Geometry& geometry) { return attend_block_floats(geometry, 1); }
 
 Status attend_row(const LayerView& layer, VisibleRun run, ConstTensor query, std::span<const std::int32_t> row,
                   std::span<const float> sinks, std::span<float> scratch, Tensor output, std::span<float> lse,
@@ -21,10 +19,12 @@ Status attend_row(const LayerView& layer, VisibleRun run, ConstTensor query, std
   if (Status s = admit_attend(layer, run, query, row, row_number); !s.ok()) return s;
   if (Status s = admit_sinks(geometry, sinks); !s.ok()) return s;
   if (static_cast<std::int64_t>(scratch.size()) < attend_scratch_floats(geometry)) {
-    return invalid("scratch", fmt::format("{} floats where {} are needed", scratch.size(), attend_scratch_floats(geometry)));
+    return invalid("scratch",
+                   fmt::format("{} floats where {} are needed", scratch.size(), attend_scratch_floats(geometry)));
   }
   if (!is_float(output.dtype)) return invalid("output", fmt::format("dtype {}", dtype_name(output.dtype)));
-  if (Status s = admit_view("output", output, output.dtype, {geometry.query_heads(), geometry.value_dim()}); !s.ok()) return s;
+  if (Status s = admit_view("output", output, output.dtype, {geometry.query_heads(), geometry.value_dim()}); !s.ok())
+    return s;
   if (!lse.empty() && static_cast<std::int64_t>(lse.size()) != geometry.query_heads()) {
     return invalid("lse", fmt::format("{} entries for {} heads", lse.size(), geometry.query_heads()));
   }
@@ -35,7 +35,9 @@ Status attend_row(const LayerView& layer, VisibleRun run, ConstTensor query, std
     if (overflow < 0) overflow = one.overflow;
   }
   if (overflow >= 0) {
-    return attend_fault(Code::kOverflow, "output", fmt::format("head {}: a logit passes f32, or an output its dtype", overflow), {row_number, overflow});
+    return attend_fault(Code::kOverflow, "output",
+                        fmt::format("head {}: a logit passes f32, or an output its dtype", overflow),
+                        {row_number, overflow});
   }
   return {};
 }

@@ -28,17 +28,23 @@ bool all_finite(const std::byte* row, std::int64_t elements, Bits exponent) {
 bool surely_finite(const std::byte* row, std::int64_t elements, DType dtype, std::int64_t stride_bytes) {
   if (stride_bytes != dtype_bytes(dtype)) return false;
   switch (dtype) {
-    case DType::kF32: return all_finite<std::uint32_t>(row, elements, 0x7f800000u);
-    case DType::kBf16: return all_finite<std::uint16_t>(row, elements, 0x7f80u);
-    case DType::kF16: return all_finite<std::uint16_t>(row, elements, 0x7c00u);
+    case DType::kF32:
+      return all_finite<std::uint32_t>(row, elements, 0x7f800000u);
+    case DType::kBf16:
+      return all_finite<std::uint16_t>(row, elements, 0x7f80u);
+    case DType::kF16:
+      return all_finite<std::uint16_t>(row, elements, 0x7c00u);
     case DType::kI32:
-    case DType::kI64: break;
+    case DType::kI64:
+      break;
   }
   return false;
 }
 
 Status admit_query(const Geometry& geometry, const ConstTensor& query, std::int64_t row_number) {
-  if (Status s = admit_view("queries", query, geometry.kv_dtype(), {geometry.query_heads(), geometry.head_dim()}); !s.ok()) return s;
+  if (Status s = admit_view("queries", query, geometry.kv_dtype(), {geometry.query_heads(), geometry.head_dim()});
+      !s.ok())
+    return s;
   for (std::int64_t h = 0; h < geometry.query_heads(); ++h) {
     if (surely_finite(query.at(h), geometry.head_dim(), query.dtype, query.stride_bytes[1])) continue;
     for (std::int64_t i = 0; i < geometry.head_dim(); ++i) {
@@ -71,11 +77,13 @@ Status attend_fault(Code code, std::string_view argument, std::string_view what,
 Status admit_sinks(const Geometry& geometry, std::span<const float> sinks) {
   if (sinks.empty()) return {};
   if (static_cast<std::int64_t>(sinks.size()) != geometry.query_heads()) {
-    return attend_fault(Code::kInvalidArgument, "sinks", fmt::format("{} entries for {} heads", sinks.size(), geometry.query_heads()), {});
+    return attend_fault(Code::kInvalidArgument, "sinks",
+                        fmt::format("{} entries for {} heads", sinks.size(), geometry.query_heads()), {});
   }
   for (std::size_t h = 0; h < sinks.size(); ++h) {
     if (!std::isfinite(sinks[h])) {
-      return attend_fault(Code::kNotFinite, "sinks", fmt::format("head {} is {}", h, sinks[h]), {-1, static_cast<std::int64_t>(h)});
+      return attend_fault(Code::kNotFinite, "sinks", fmt::format("head {} is {}", h, sinks[h]),
+                          {-1, static_cast<std::int64_t>(h)});
     }
   }
   return {};
@@ -85,9 +93,11 @@ Status admit_attend(const LayerView& layer, VisibleRun run, const ConstTensor& q
                     std::int64_t row_number) {
   const Geometry& geometry = *layer.geometry;
   if (Status s = geometry.check_run(run, row_number); !s.ok()) return s;
-  if (run.tokens > 0 && (run.anchor < layer.run.anchor || run.anchor + run.tokens > layer.run.anchor + layer.run.tokens)) {
+  if (run.tokens > 0 &&
+      (run.anchor < layer.run.anchor || run.anchor + run.tokens > layer.run.anchor + layer.run.tokens)) {
     return attend_fault(Code::kInvalidArgument, "visible",
-                        fmt::format("{}..{} is not held by the layer", run.anchor, run.anchor + run.tokens - 1), {row_number, -1});
+                        fmt::format("{}..{} is not held by the layer", run.anchor, run.anchor + run.tokens - 1),
+                        {row_number, -1});
   }
   if (Status s = admit_query(geometry, query, row_number); !s.ok()) return s;
   return is_ascending(run, row) ? Status() : check_ascending(run, row, row_number);

@@ -26,9 +26,10 @@ struct Shape {
 };
 
 // Real ones, and ones that fill no vector, no tile, or several.
-const Shape kShapes[] = {{24, 2, 256, 256}, {4, 2, 8, 8},     {1, 1, 5, 3},    {3, 1, 72, 72},          {7, 1, 5, 3},
-                         {14, 2, 72, 40},   {13, 1, 130, 33}, {40, 1, 64, 96}, {128, 1, 576, 512, true}, {17, 1, 9, 7, true},
-                         {32, 2, 128, 128}, {5, 5, 33, 1},    {26, 1, 16, 48}};
+const Shape kShapes[] = {
+    {24, 2, 256, 256}, {4, 2, 8, 8},     {1, 1, 5, 3},    {3, 1, 72, 72},           {7, 1, 5, 3},
+    {14, 2, 72, 40},   {13, 1, 130, 33}, {40, 1, 64, 96}, {128, 1, 576, 512, true}, {17, 1, 9, 7, true},
+    {32, 2, 128, 128}, {5, 5, 33, 1},    {26, 1, 16, 48}};
 constexpr DType kFloats[] = {DType::kF32, DType::kBf16, DType::kF16};
 
 // What one implementation gave.
@@ -50,7 +51,9 @@ class BlockCase {
 
   std::int64_t count() const { return static_cast<std::int64_t>(rows.size()); }
   std::int64_t tokens() const { return keys.view().shape[0]; }
-  PlainLayer layer() const { return PlainLayer(geometry, kAnchor, keys, geometry.values_alias_keys() ? nullptr : &values, 48, 5); }
+  PlainLayer layer() const {
+    return PlainLayer(geometry, kAnchor, keys, geometry.values_alias_keys() ? nullptr : &values, 48, 5);
+  }
 
   // Row q: the first `width` tokens, each kept with a chance of `percent`.
   void set_row(std::size_t q, std::int64_t width, std::int64_t percent) {
@@ -65,7 +68,8 @@ class BlockCase {
     const PlainLayer laid_out = layer();
     Given given = blank();
     std::vector<BlockQuery> queries = block_queries_of(given);
-    std::vector<float> scratch(static_cast<std::size_t>(attend_block_floats(geometry, static_cast<std::int64_t>(per_block))) + 1);
+    std::vector<float> scratch(
+        static_cast<std::size_t>(attend_block_floats(geometry, static_cast<std::int64_t>(per_block))) + 1);
     for (std::size_t first = 0; first < rows.size(); first += per_block) {
       const auto block = std::span(queries).subspan(first, std::min(per_block, rows.size() - first));
       for (std::int64_t h = 0; h < geometry.kv_heads(); ++h) {
@@ -108,7 +112,8 @@ class BlockCase {
         const AttendBlock one{&laid_out.view(), h, {&queries[q], 1}, sinks, scratch.data()};
         for (std::int64_t first = 0; first < splits; first += at_once) {
           const std::int64_t here = std::min(at_once, splits - first);
-          for (std::int64_t s = here - 1; s >= 0; --s) kernels.reduce_splits(one, first + s, 1, partials.data() + s * partial);
+          for (std::int64_t s = here - 1; s >= 0; --s)
+            kernels.reduce_splits(one, first + s, 1, partials.data() + s * partial);
           kernels.reduce_splits(one, first, here - 1, partials.data());  // several in one call give the same
           for_head_units([&](std::int64_t first_head, std::int64_t heads) {
             AttendBlock some = one;
@@ -179,7 +184,8 @@ class BlockCase {
 ::testing::AssertionResult same(const Given& got, const Given& want) {
   if (got.overflow != want.overflow) return ::testing::AssertionFailure() << "another head is named for an overflow";
   if (auto same = same_bytes(got.output.bytes(), want.output.bytes()); !same) return same << " (output)";
-  if (auto same = same_bytes(std::as_bytes(std::span(got.lse)), std::as_bytes(std::span(want.lse))); !same) return same << " (lse)";
+  if (auto same = same_bytes(std::as_bytes(std::span(got.lse)), std::as_bytes(std::span(want.lse))); !same)
+    return same << " (lse)";
   return ::testing::AssertionSuccess();
 }
 
@@ -199,7 +205,8 @@ class AttendAgreement : public ::testing::TestWithParam<std::string> {
   // In blocks of one, of two and of as many as there may be, and by splits.
   void expect_agreement(BlockCase& attend, const std::string& what) {
     const Given want = attend.run(reference(), 1);
-    const std::size_t most = std::min<std::size_t>(attend.rows.size(), static_cast<std::size_t>(block_queries(attend.geometry)));
+    const std::size_t most =
+        std::min<std::size_t>(attend.rows.size(), static_cast<std::size_t>(block_queries(attend.geometry)));
     for (const std::size_t per_block : {std::size_t{1}, std::min<std::size_t>(2, most), most}) {
       EXPECT_TRUE(same(attend.run(kernels(), per_block), want)) << what << ", blocks of " << per_block;
       compared.values += want.output.elements();
@@ -208,7 +215,8 @@ class AttendAgreement : public ::testing::TestWithParam<std::string> {
       EXPECT_TRUE(same(attend.run_heads(kernels()), want)) << what << ", some heads at a time";
       compared.values += want.output.elements();
     }
-    if (kernels().reduce_splits != nullptr && std::none_of(attend.rows.begin(), attend.rows.end(), [](const auto& row) { return row.empty(); })) {
+    if (kernels().reduce_splits != nullptr &&
+        std::none_of(attend.rows.begin(), attend.rows.end(), [](const auto& row) { return row.empty(); })) {
       for (const std::int64_t at_once : {1, 3}) {
         EXPECT_TRUE(same(attend.run_splits(kernels(), at_once), want)) << what << ", " << at_once << " splits at once";
         compared.values += want.output.elements();
@@ -236,7 +244,8 @@ TEST_P(AttendAgreement, OnOddShapesOfEveryDtype) {
   std::uint64_t seed = 1;
   for (const Shape& shape : kShapes) {
     for (const DType dtype : kFloats) {
-      const std::string what = std::string(dtype_name(dtype)) + " " + std::to_string(shape.query_heads) + "x" + std::to_string(shape.head_dim);
+      const std::string what = std::string(dtype_name(dtype)) + " " + std::to_string(shape.query_heads) + "x" +
+                               std::to_string(shape.head_dim);
       ++seed;
       const std::int64_t width = shape.query_heads * shape.head_dim > 10'000 ? 140 : 290;
       BlockCase attend(shape, dtype, kFloats[seed % 3], 300, 3, seed);
@@ -271,11 +280,13 @@ TEST_P(AttendAgreement, OnRowsAroundTheCutsAndOnNone) {
 TEST_P(AttendAgreement, OnNeighboursThatShareNothing) {
   BlockCase attend({6, 1, 16, 16}, DType::kBf16, DType::kF32, 1500, 8, 72);
   for (std::size_t q = 0; q < 8; ++q) {
-    for (std::int64_t t = 0; t < 180; ++t) attend.rows[q].push_back(static_cast<std::int32_t>(BlockCase::kAnchor + 8 * t + static_cast<std::int64_t>(q)));
+    for (std::int64_t t = 0; t < 180; ++t)
+      attend.rows[q].push_back(static_cast<std::int32_t>(BlockCase::kAnchor + 8 * t + static_cast<std::int64_t>(q)));
   }
   expect_agreement(attend, "interleaved rows");
   for (std::size_t q = 0; q < 8; ++q) {
-    std::iota(attend.rows[q].begin(), attend.rows[q].end(), static_cast<std::int32_t>(BlockCase::kAnchor + 180 * static_cast<std::int64_t>(q)));
+    std::iota(attend.rows[q].begin(), attend.rows[q].end(),
+              static_cast<std::int32_t>(BlockCase::kAnchor + 180 * static_cast<std::int64_t>(q)));
   }
   expect_agreement(attend, "rows one after the other");
   EXPECT_EQ(compared.distinct_outputs, 2);
@@ -289,7 +300,8 @@ TEST_P(AttendAgreement, AtTheEndsOfTheRangeOfF32) {
         BlockCase attend({9, 1, 20, 41}, dtype, DType::kF32, 300, 4, 73);
         for (std::size_t q = 0; q < 4; ++q) attend.set_row(q, 300, 80);
         for (std::int64_t i = 0; i < attend.keys.elements(); ++i) attend.keys.set(i, attend.keys.get(i) * logit_scale);
-        for (std::int64_t i = 0; i < attend.values.elements(); ++i) attend.values.set(i, attend.values.get(i) * value_scale);
+        for (std::int64_t i = 0; i < attend.values.elements(); ++i)
+          attend.values.set(i, attend.values.get(i) * value_scale);
         expect_agreement(attend, std::to_string(logit_scale) + ", " + std::to_string(value_scale));
       }
     }
@@ -297,8 +309,8 @@ TEST_P(AttendAgreement, AtTheEndsOfTheRangeOfF32) {
   EXPECT_GT(compared.distinct_outputs, 12);
 }
 
-// One entry of value 1 beside a sink of 0: the output is e^x / (1 + e^x) and the lse log(1 + e^x) for a logit x <= 0, and
-// e^-x in turn weighs the sink where x > 0.
+// One entry of value 1 beside a sink of 0: the output is e^x / (1 + e^x) and the lse log(1 + e^x) for a logit x <= 0,
+// and e^-x in turn weighs the sink where x > 0.
 TEST_P(AttendAgreement, OfTheExponentialAndTheLogarithm) {
   BlockCase attend({128, 1, 1, 1}, DType::kF32, DType::kF32, 1, 400, 76);
   ASSERT_EQ(attend.geometry.softmax_scale(), 1.0f);
@@ -325,7 +337,8 @@ TEST_P(AttendAgreement, OnOverflowsOfLogitsAndOfOutputs) {
     attend.query.set((2 * 6 + 4) * 20, 3e30f);
     for (std::size_t q = 0; q < 3; ++q) {
       auto& row = attend.rows[q];
-      if (!std::binary_search(row.begin(), row.end(), 1200)) row.insert(std::lower_bound(row.begin(), row.end(), 1200), 1200);
+      if (!std::binary_search(row.begin(), row.end(), 1200))
+        row.insert(std::lower_bound(row.begin(), row.end(), 1200), 1200);
     }
     expect_agreement(attend, "logits");
     for (std::int64_t t = 0; t < 100; ++t) attend.values.set((t * 2 + 1) * 41 + 40, 3e38f);
@@ -339,7 +352,8 @@ TEST_P(AttendAgreement, OnOutputsThatPassTheirDtype) {
   for (const DType output : kFloats) {
     for (const std::int64_t dims : {1, 33, 64}) {
       BlockCase attend({6, 2, 20, dims}, DType::kF32, output, 4, 4, 77);
-      for (std::size_t q = 0; q < 4; ++q) attend.rows[q] = {static_cast<std::int32_t>(BlockCase::kAnchor + static_cast<std::int64_t>(q))};
+      for (std::size_t q = 0; q < 4; ++q)
+        attend.rows[q] = {static_cast<std::int32_t>(BlockCase::kAnchor + static_cast<std::int64_t>(q))};
       const float fits = largest_before_overflow(output);
       const float passes = std::nextafter(fits, std::numeric_limits<float>::infinity());  // infinite for f32
       attend.values.set((0 * 2 + 1) * dims, fits);
@@ -358,7 +372,8 @@ std::vector<std::string> names() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, AttendAgreement, ::testing::ValuesIn(names()), [](const auto& name) { return name.param; });
+INSTANTIATE_TEST_SUITE_P(Kernels, AttendAgreement, ::testing::ValuesIn(names()),
+                         [](const auto& name) { return name.param; });
 
 }  // namespace
 }  // namespace seriatim

@@ -9,7 +9,8 @@ namespace {
 // One query after the other: the definition.
 void attend_block_ref(const AttendBlock& block) {
   for (BlockQuery& one : block.queries) {
-    one.overflow = attend_kv_head_ref({block.layer, block.kv_head, one.query, one.row, block.sinks, block.scratch, one.output, one.lse});
+    one.overflow = attend_kv_head_ref(
+        {block.layer, block.kv_head, one.query, one.row, block.sinks, block.scratch, one.output, one.lse});
   }
 }
 

@@ -12,11 +12,11 @@ namespace seriatim {
 
 // One query of a block. Everything is checked.
 struct BlockQuery {
-  ConstTensor query;                  // [query_heads, head_dim]
+  ConstTensor query;  // [query_heads, head_dim]
   std::span<const std::int32_t> row;
-  Tensor output;                      // [query_heads, value_dim]
-  std::span<float> lse;               // [query_heads] or empty
-  std::int64_t overflow = -1;         // set to the first head that overflowed
+  Tensor output;               // [query_heads, value_dim]
+  std::span<float> lse;        // [query_heads] or empty
+  std::int64_t overflow = -1;  // set to the first head that overflowed
 };
 
 // Neighbouring queries and one kv head, whose query heads are attended, or some of them.
@@ -26,7 +26,8 @@ struct AttendBlock {
   std::span<BlockQuery> queries;  // 1 .. block_queries(geometry)
   std::span<const float> sinks;   // [query_heads] or empty
   float* scratch = nullptr;       // attend_block_floats(geometry, queries.size())
-  // Of the kv head's query heads those from here on, a multiple of kHeadUnit, and how many; 0: all. Not in the reference.
+  // Of the kv head's query heads those from here on, a multiple of kHeadUnit, and how many; 0: all. Not in the
+  // reference.
   std::int64_t first_head = 0;
   std::int64_t heads = 0;
 };
@@ -38,9 +39,10 @@ struct AttendKernels {
   // The same for one query in two steps, so that its splits can be reduced at once; null in the reference.
   // Each split first .. first + count - 1 is reduced to a partial of its own: partials[count][attend_partial_floats].
   void (*reduce_splits)(const AttendBlock& block, std::int64_t first, std::int64_t count, float* partials) = nullptr;
-  // Folds those partials, in order, into `total` (attend_partial_floats), which the first split begins, and writes output
-  // and lse after the last one. Of the block's heads alone; those of a reduction are all.
-  void (*fold_splits)(const AttendBlock& block, std::int64_t first, std::int64_t count, const float* partials, float* total) = nullptr;
+  // Folds those partials, in order, into `total` (attend_partial_floats), which the first split begins, and writes
+  // output and lse after the last one. Of the block's heads alone; those of a reduction are all.
+  void (*fold_splits)(const AttendBlock& block, std::int64_t first, std::int64_t count, const float* partials,
+                      float* total) = nullptr;
 };
 
 const AttendKernels& attend_kernels(Kernels kernels);

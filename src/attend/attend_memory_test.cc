@@ -24,7 +24,8 @@ TEST(AttendReads, NothingThatIsNotInTheRow) {
     if (chosen[static_cast<std::size_t>(t)]) continue;
     for (std::int64_t i = 0; i < 16; ++i) {
       attend.keys.set(t * 16 + i, std::numeric_limits<float>::quiet_NaN());
-      attend.values.set(t * 16 + i, t % 2 == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN());
+      attend.values.set(t * 16 + i,
+                        t % 2 == 0 ? std::numeric_limits<float>::infinity() : std::numeric_limits<float>::quiet_NaN());
     }
     ++spoilt;
   }
@@ -38,7 +39,8 @@ TEST(AttendReads, NoPageWithoutAChosenToken) {
   const Attended clean = attend.run();
   PlainLayer layer = attend.layer();
   std::vector<bool> needed(static_cast<std::size_t>(layer.pages()));
-  for (const std::int32_t position : attend.row) needed[static_cast<std::size_t>((position + attend.first_slot) / attend.page_tokens)] = true;
+  for (const std::int32_t position : attend.row)
+    needed[static_cast<std::size_t>((position + attend.first_slot) / attend.page_tokens)] = true;
   std::int64_t forbidden = 0;
   for (std::int64_t page = 0; page < layer.pages(); ++page) {
     if (needed[static_cast<std::size_t>(page)]) continue;
@@ -64,7 +66,8 @@ TEST(AttendMemory, NothingIsAllocated) {
   (void)attend.run();  // the kernels are chosen once in a process
   Attended result = attend.blank();
   const HeapUse use = heap_use_of([&] {
-    result.status = attend_row(layer.view(), {0, 700}, attend.query.view(), attend.row, {}, scratch, result.output.writable(), result.lse);
+    result.status = attend_row(layer.view(), {0, 700}, attend.query.view(), attend.row, {}, scratch,
+                               result.output.writable(), result.lse);
   });
   EXPECT_TRUE(result.status.ok());
   EXPECT_EQ(use.calls, 0);
@@ -77,7 +80,8 @@ TEST(AttendMemory, ScratchIsUsedOnlyAsFarAsStated) {
   const auto stated = static_cast<std::size_t>(attend_scratch_floats(attend.geometry));
   std::vector<float> scratch(stated + 16, 123.0f);
   Attended result = attend.blank();
-  result.status = attend_row(layer.view(), {0, 700}, attend.query.view(), attend.row, {}, scratch, result.output.writable(), result.lse);
+  result.status = attend_row(layer.view(), {0, 700}, attend.query.view(), attend.row, {}, scratch,
+                             result.output.writable(), result.lse);
   EXPECT_TRUE(same_result(result, attend.oracle()));
   for (std::size_t i = stated; i < scratch.size(); ++i) EXPECT_EQ(scratch[i], 123.0f) << i;
 }
@@ -100,7 +104,8 @@ TEST(AttendAddresses, StridesOfQueriesAndOutputsPass32Bits) {
     std::vector<float> scratch(static_cast<std::size_t>(attend_scratch_floats(attend.geometry)));
     const PlainLayer layer = attend.layer();
     Attended far = attend.blank();
-    far.status = attend_row(layer.view(), {0, 300}, seriatim::as_const(query), attend.row, {}, scratch, output, far.lse);
+    far.status =
+        attend_row(layer.view(), {0, 300}, seriatim::as_const(query), attend.row, {}, scratch, output, far.lse);
     ASSERT_TRUE(far.status.ok()) << far.status.message();
     for (std::int64_t h = 0; h < 4; ++h) {
       for (std::int64_t i = 0; i < 8; ++i) far.output.set(h * 8 + i, load_element(output.at(h, i), DType::kF32));
@@ -110,7 +115,8 @@ TEST(AttendAddresses, StridesOfQueriesAndOutputsPass32Bits) {
 }
 
 TEST(AttendAddresses, KeysAndValuesMayLieBeyond32BitsOfAPage) {
-  // One page of 2^26 + 48 tokens: kv head 1 starts past 2^31 bytes, the values past 2^32, their kv head 1 past 6 * 2^30.
+  // One page of 2^26 + 48 tokens: kv head 1 starts past 2^31 bytes, the values past 2^32, their kv head 1 past 6 *
+  // 2^30.
   AttendCase attend(small_attention(), 300, 67);
   const Attended plain = attend.run();
   const std::int64_t page_tokens = (std::int64_t{1} << 26) + 48;

@@ -1,4 +1,5 @@
-// Finite inputs whose logits pass f32 or outputs their dtype: the first head is named, its results are NaN, all others are right.
+// Finite inputs whose logits pass f32 or outputs their dtype: the first head is named, its results are NaN, all others
+// are right.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -25,7 +26,8 @@ bool all_nan(const Attended& result, std::int64_t head) {
 // Heads in `bad` are NaN and named, the others equal those of `calm`, bit for bit.
 void expect_overflow(const Attended& got, const Attended& calm, std::initializer_list<std::int64_t> bad) {
   EXPECT_TRUE(fails_with(got.status, Code::kOverflow, "output", -1, *bad.begin()));
-  EXPECT_NE(got.status.message().find("head " + std::to_string(*bad.begin())), std::string::npos) << got.status.message();
+  EXPECT_NE(got.status.message().find("head " + std::to_string(*bad.begin())), std::string::npos)
+      << got.status.message();
   for (std::int64_t head = 0; head < got.output.view().shape[0]; ++head) {
     if (std::find(bad.begin(), bad.end(), head) != bad.end()) {
       EXPECT_TRUE(all_nan(got, head)) << head;
@@ -44,7 +46,7 @@ TEST(AttendOverflow, OfALogitIsReportedWithItsFirstHead) {
       for (std::int64_t i = 0; i < 8; ++i) attend.query.set(head * 8 + i, i == 0 ? 3e38f : 0.0f);
     }
     for (std::int64_t row = 0; row < 600; ++row) attend.keys.set(row * 8, 1.0f);  // dim 0 of both kv heads
-    const Attended quiet = attend.run();  // large, but within f32
+    const Attended quiet = attend.run();                                          // large, but within f32
     ASSERT_TRUE(quiet.status.ok()) << quiet.status.message();
     attend.keys.set(290 * 16, 4.0f);
     attend.keys.set(290 * 16 + 8, 4.0f);

@@ -34,7 +34,8 @@ bool reduce_split(const AttendProblem& problem, std::int64_t head, const Tile& t
   const std::int64_t value_dim = geometry.value_dim();
   bool finite = true;
   for (std::int64_t j = 0; j < entries; ++j) {
-    logits[j] = dot(problem.query, head, tile.keys + j * geometry.head_dim(), geometry.head_dim()) * geometry.softmax_scale();
+    logits[j] =
+        dot(problem.query, head, tile.keys + j * geometry.head_dim(), geometry.head_dim()) * geometry.softmax_scale();
     finite = finite && std::isfinite(logits[j]);
   }
   split.any = true;
@@ -44,7 +45,8 @@ bool reduce_split(const AttendProblem& problem, std::int64_t head, const Tile& t
   for (std::int64_t j = 0; j < entries; ++j) {
     const float p = exp32(logits[j] - split.max);
     split.den = split.den + p;
-    for (std::int64_t i = 0; i < value_dim; ++i) split.sums[i] = fma32(p, tile.values[j * value_dim + i], split.sums[i]);
+    for (std::int64_t i = 0; i < value_dim; ++i)
+      split.sums[i] = fma32(p, tile.values[j * value_dim + i], split.sums[i]);
   }
   return finite;
 }
@@ -66,14 +68,17 @@ void fold(Partial& total, const Partial& split, std::int64_t value_dim) {
   total.max = max;
 }
 
-// Writes one head's output and lse. Gives false, and writes NaN, where it overflowed: f32, or what the output is stored as.
+// Writes one head's output and lse. Gives false, and writes NaN, where it overflowed: f32, or what the output is stored
+// as.
 bool write_head(const AttendProblem& problem, std::int64_t head, const Partial& total, bool finite) {
   const std::int64_t value_dim = problem.layer->geometry->value_dim();
   for (std::int64_t i = 0; total.any && i < value_dim; ++i) {
     finite = finite && std::isfinite(round_to(problem.output.dtype, total.sums[i] / total.den));
   }
   for (std::int64_t i = 0; i < value_dim; ++i) {
-    const float value = !finite ? std::numeric_limits<float>::quiet_NaN() : total.any ? total.sums[i] / total.den : 0.0f;
+    const float value = !finite     ? std::numeric_limits<float>::quiet_NaN()
+                        : total.any ? total.sums[i] / total.den
+                                    : 0.0f;
     store_element(problem.output.at(head, i), problem.output.dtype, value);
   }
   if (!problem.lse.empty()) {
@@ -110,7 +115,7 @@ std::int64_t attend_kv_head_ref(const AttendProblem& problem) {
     for (std::int64_t first = 0; first < entries; first += kSplitEntries) {
       const std::int64_t count = std::min(kSplitEntries, entries - first);
       gather_tile(*problem.layer, problem.kv_head,
-                      problem.row.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), tile);
+                  problem.row.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), tile);
       finite = reduce_split(problem, head, tile, count, logits, split) && finite;
       fold(total, split, value_dim);
     }

@@ -55,7 +55,8 @@ TEST(AttendRefuses, APositionTwice) {
 // Kind of vllm#54873 and vllm#49896: padding or garbage of a wide row taken for an index.
 TEST(AttendRefuses, AnEntryThatIsNoVisiblePosition) {
   const std::int32_t last = 1000 + 299;
-  for (const std::int32_t bad : {-1, 0, 999, last + 1, std::numeric_limits<std::int32_t>::max(), std::numeric_limits<std::int32_t>::min()}) {
+  for (const std::int32_t bad :
+       {-1, 0, 999, last + 1, std::numeric_limits<std::int32_t>::max(), std::numeric_limits<std::int32_t>::min()}) {
     AttendCase attend = some_case();
     attend.row.back() = bad;
     const Attended result = attend.run();
@@ -71,7 +72,8 @@ TEST(AttendRefuses, ATokenThatTheLayerHoldsButTheQueryDoesNotSee) {
   const PlainLayer layer = attend.layer();
   std::vector<float> scratch(static_cast<std::size_t>(attend_scratch_floats(attend.geometry)));
   Attended result = attend.blank();
-  result.status = attend_row(layer.view(), {1000, 298}, attend.query.view(), attend.row, {}, scratch, result.output.writable(), result.lse, 7);
+  result.status = attend_row(layer.view(), {1000, 298}, attend.query.view(), attend.row, {}, scratch,
+                             result.output.writable(), result.lse, 7);
   EXPECT_TRUE(fails_with(result.status, Code::kInvalidArgument, "row", 7, 149));
   EXPECT_TRUE(result.untouched());
 }
@@ -82,7 +84,8 @@ TEST(AttendRefuses, AVisibleRunThatIsNotTheLayers) {
   std::vector<float> scratch(static_cast<std::size_t>(attend_scratch_floats(attend.geometry)));
   const auto refuse = [&](VisibleRun run, std::string_view argument) {
     Attended result = attend.blank();
-    result.status = attend_row(layer.view(), run, attend.query.view(), attend.row, {}, scratch, result.output.writable(), result.lse, 3);
+    result.status = attend_row(layer.view(), run, attend.query.view(), attend.row, {}, scratch,
+                               result.output.writable(), result.lse, 3);
     EXPECT_TRUE(fails_with(result.status, Code::kInvalidArgument, argument, 3)) << run.anchor << ", " << run.tokens;
     EXPECT_TRUE(result.untouched());
   };
@@ -120,8 +123,14 @@ TEST(AttendRefuses, ASinkThatIsNotFiniteOrOneTooFew) {
 // One call with everything right, of which a test spoils one argument.
 struct Arguments {
   explicit Arguments(const AttendCase& attend)
-      : layer(attend.layer()), result(attend.blank()), query(attend.query.view()), output(result.output.writable()),
-        scratch(static_cast<std::size_t>(attend_scratch_floats(attend.geometry))), lse(result.lse), run{attend.anchor, attend.tokens()}, row(attend.row) {}
+      : layer(attend.layer()),
+        result(attend.blank()),
+        query(attend.query.view()),
+        output(result.output.writable()),
+        scratch(static_cast<std::size_t>(attend_scratch_floats(attend.geometry))),
+        lse(result.lse),
+        run{attend.anchor, attend.tokens()},
+        row(attend.row) {}
 
   void expect_refused(std::string_view argument, Code code = Code::kInvalidArgument) {
     const Status status = attend_row(layer.view(), run, query, row, {}, scratch, output, lse);
@@ -153,7 +162,9 @@ TEST(AttendRefuses, ShapesStridesAndDtypesThatDoNotFit) {
   spoil("queries", [](Arguments& a) { a.query.stride_bytes[0] = -32; });
   spoil("queries", [](Arguments& a) { a.query.stride_bytes[1] = 6; });
   spoil("queries", [](Arguments& a) { a.query.data = nullptr; });
-  spoil("queries", [](Arguments& a) { a.query.stride_bytes[0] = std::numeric_limits<std::int64_t>::max() / 4 * 4; }, Code::kOverflow);
+  spoil(
+      "queries", [](Arguments& a) { a.query.stride_bytes[0] = std::numeric_limits<std::int64_t>::max() / 4 * 4; },
+      Code::kOverflow);
   spoil("output", [](Arguments& a) { a.output.dtype = DType::kI32; });
   spoil("output", [](Arguments& a) { a.output.shape[0] = 5; });
   spoil("output", [](Arguments& a) { a.output.shape[1] = 7; });
@@ -169,7 +180,8 @@ TEST(AttendRefuses, NothingWhenTheLogSumExpIsNotAskedFor) {
   const PlainLayer layer = attend.layer();
   std::vector<float> scratch(static_cast<std::size_t>(attend_scratch_floats(attend.geometry)));
   Attended without = attend.blank();
-  without.status = attend_row(layer.view(), {1000, 300}, attend.query.view(), attend.row, {}, scratch, without.output.writable(), {});
+  without.status = attend_row(layer.view(), {1000, 300}, attend.query.view(), attend.row, {}, scratch,
+                              without.output.writable(), {});
   ASSERT_TRUE(without.status.ok());
   EXPECT_TRUE(same_bits(without.output.bytes(), with.output.bytes()));
 }

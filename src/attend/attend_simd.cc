@@ -19,11 +19,15 @@ namespace seriatim::HWY_NAMESPACE {
 template <typename Call>
 HWY_INLINE void for_stored(const AttendBlock& block, Call&& call) {
   switch (block.layer->geometry->kv_dtype()) {
-    case DType::kF32: return call(StoredF32());
-    case DType::kBf16: return call(StoredBf16());
-    case DType::kF16: return call(StoredF16());
+    case DType::kF32:
+      return call(StoredF32());
+    case DType::kBf16:
+      return call(StoredBf16());
+    case DType::kF16:
+      return call(StoredF16());
     case DType::kI32:
-    case DType::kI64: break;  // no geometry admits them
+    case DType::kI64:
+      break;  // no geometry admits them
   }
 }
 
@@ -35,7 +39,8 @@ void reduce_splits(const AttendBlock& block, std::int64_t first, std::int64_t co
   for_stored(block, [&](auto stored) { Block<decltype(stored)>(block).reduce(first, count, partials); });
 }
 
-void fold_splits(const AttendBlock& block, std::int64_t first, std::int64_t count, const float* partials, float* total) {
+void fold_splits(const AttendBlock& block, std::int64_t first, std::int64_t count, const float* partials,
+                 float* total) {
   for_stored(block, [&](auto stored) { Block<decltype(stored)>(block).fold(first, count, partials, total); });
 }
 

@@ -82,12 +82,14 @@ class Numbers {
 
 void expect_result(const Attended& got, const Folded& want, std::size_t entries) {
   ASSERT_TRUE(got.status.ok()) << got.status.message();
-  EXPECT_EQ(std::bit_cast<std::uint32_t>(got.output.get(0)), std::bit_cast<std::uint32_t>(want.sum / want.den)) << entries;
-  EXPECT_EQ(std::bit_cast<std::uint32_t>(got.lse[0]), std::bit_cast<std::uint32_t>(want.max + log32(want.den))) << entries;
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(got.output.get(0)), std::bit_cast<std::uint32_t>(want.sum / want.den))
+      << entries;
+  EXPECT_EQ(std::bit_cast<std::uint32_t>(got.lse[0]), std::bit_cast<std::uint32_t>(want.max + log32(want.den)))
+      << entries;
 }
 
 TEST(AttendSplits, AreCutAfterEvery128EntriesAndFoldedInOrder) {
-  const std::vector<Case> cases{{1, {1}},           {127, {127}},      {128, {128}},           {129, {128, 1}},
+  const std::vector<Case> cases{{1, {1}},          {127, {127}},      {128, {128}},         {129, {128, 1}},
                                 {255, {128, 127}}, {256, {128, 128}}, {257, {128, 128, 1}}, {400, {128, 128, 128, 16}}};
   int unlike_one_chain = 0;
   for (const Case& c : cases) {
@@ -119,7 +121,8 @@ TEST(AttendSplits, TheLargestLogitMayStandInAnySplit) {
   for (const std::size_t at : {std::size_t{0}, std::size_t{127}, std::size_t{128}, std::size_t{256}}) {
     Numbers numbers(257, 5);
     numbers.logits[at] = 60.0f;
-    expect_result(numbers.attend(), fold(fold(numbers.piece(0, 128), numbers.piece(128, 128)), numbers.piece(256, 1)), at);
+    expect_result(numbers.attend(), fold(fold(numbers.piece(0, 128), numbers.piece(128, 128)), numbers.piece(256, 1)),
+                  at);
   }
 }
 

@@ -36,7 +36,8 @@ TEST(Attend, AnEmptyRowGivesZerosAndMinusInfinity) {
   attend.row.clear();
   const Attended result = attend.run();
   ASSERT_TRUE(result.status.ok()) << result.status.message();
-  for (std::int64_t i = 0; i < result.output.elements(); ++i) EXPECT_EQ(std::bit_cast<std::uint32_t>(result.output.get(i)), 0u) << i;
+  for (std::int64_t i = 0; i < result.output.elements(); ++i)
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(result.output.get(i)), 0u) << i;
   for (const float lse : result.lse) EXPECT_EQ(lse, -kInfinity);
 }
 
@@ -127,7 +128,8 @@ TEST(Attend, HalfOutputsRoundOnce) {
       ASSERT_TRUE(rounded.status.ok());
       HostTensor once(dtype, {4, 8});
       for (std::int64_t i = 0; i < once.elements(); ++i) once.set(i, exact.output.get(i));
-      EXPECT_TRUE(same_bits(rounded.output.bytes(), once.bytes())) << dtype_name(dtype) << " of " << dtype_name(storage);
+      EXPECT_TRUE(same_bits(rounded.output.bytes(), once.bytes()))
+          << dtype_name(dtype) << " of " << dtype_name(storage);
       EXPECT_TRUE(same_bits(rounded.lse, exact.lse)) << "the log-sum-exp stays f32";
     }
   }
@@ -153,8 +155,8 @@ TEST(Attend, PagesAndSlotsDoNotShow) {
   }
 }
 
-// The bound: errors of the logit (a chain of head_dim), of the differences, of exp (1 ulp), and of the chains and folds,
-// counted once for the numerator and once for the denominator.
+// The bound: errors of the logit (a chain of head_dim), of the differences, of exp (1 ulp), and of the chains and
+// folds, counted once for the numerator and once for the denominator.
 double relative_bound(const AttendCase& attend, double logit_magnitude, double logit_range) {
   const double u = 0x1p-24;
   const double dim = static_cast<double>(attend.geometry.head_dim());
@@ -177,19 +179,28 @@ TEST(Attend, StaysWithinTheStatedBoundOfF64) {
       std::vector<double> exact(32);
       std::vector<double> magnitude(32);
       std::vector<double> lse(4);
-      ASSERT_TRUE(attend_f64(attend.geometry, attend.query.view(), {attend.keys.view(), attend.values.view()}, tokens, attend.sinks, exact, lse).ok());
-      ASSERT_TRUE(attend_f64(attend.geometry, attend.query.view(), {attend.keys.view(), magnitudes.view()}, tokens, attend.sinks, magnitude, lse).ok());
+      ASSERT_TRUE(attend_f64(attend.geometry, attend.query.view(), {attend.keys.view(), attend.values.view()}, tokens,
+                             attend.sinks, exact, lse)
+                      .ok());
+      ASSERT_TRUE(attend_f64(attend.geometry, attend.query.view(), {attend.keys.view(), magnitudes.view()}, tokens,
+                             attend.sinks, magnitude, lse)
+                      .ok());
       // No logit's magnitudes exceed |q|_max * 4 * 8 dims * scale, keys being below 4.
-      const double logits = 4.0 * static_cast<double>(logit_scale) * 4.0 * 8.0 * static_cast<double>(attend.geometry.softmax_scale()) + 20.0;
+      const double logits =
+          4.0 * static_cast<double>(logit_scale) * 4.0 * 8.0 * static_cast<double>(attend.geometry.softmax_scale()) +
+          20.0;
       const double bound = relative_bound(attend, logits, 2.0 * logits);
       ASSERT_LT(bound, 1e-2);
       const Attended got = attend.run();
       ASSERT_TRUE(got.status.ok());
       for (std::size_t i = 0; i < exact.size(); ++i) {
-        EXPECT_LE(std::fabs(static_cast<double>(got.output.get(static_cast<std::int64_t>(i))) - exact[i]), bound * magnitude[i]) << "element " << i << ", scale " << logit_scale;
+        EXPECT_LE(std::fabs(static_cast<double>(got.output.get(static_cast<std::int64_t>(i))) - exact[i]),
+                  bound * magnitude[i])
+            << "element " << i << ", scale " << logit_scale;
       }
       for (std::size_t h = 0; h < lse.size(); ++h) {
-        EXPECT_LE(std::fabs(static_cast<double>(got.lse[h]) - lse[h]), bound + 2.0 * 0x1p-24 * std::fabs(lse[h])) << "head " << h;
+        EXPECT_LE(std::fabs(static_cast<double>(got.lse[h]) - lse[h]), bound + 2.0 * 0x1p-24 * std::fabs(lse[h]))
+            << "head " << h;
       }
     }
   }

@@ -38,7 +38,8 @@ struct Attended {
   std::vector<float> lse;
 
   bool untouched() const {
-    return !varies(output.bytes()) && output.bytes()[0] == kUntouched && std::all_of(lse.begin(), lse.end(), [](float x) { return x == -77.0f; });
+    return !varies(output.bytes()) && output.bytes()[0] == kUntouched &&
+           std::all_of(lse.begin(), lse.end(), [](float x) { return x == -77.0f; });
   }
   static constexpr std::byte kUntouched{0xa5};
 };
@@ -52,7 +53,8 @@ inline std::span<const std::byte> head_bytes(const HostTensor& output, std::int6
 
 // Equal outputs and log-sum-exps, bit for bit.
 inline ::testing::AssertionResult same_result(const Attended& got, const Attended& want) {
-  if (!got.status.ok() || !want.status.ok()) return ::testing::AssertionFailure() << got.status.message() << want.status.message();
+  if (!got.status.ok() || !want.status.ok())
+    return ::testing::AssertionFailure() << got.status.message() << want.status.message();
   if (auto same = same_bits(got.output.bytes(), want.output.bytes()); !same) return same << " (output)";
   if (auto same = same_bits(got.lse, want.lse); !same) return same << " (lse)";
   return ::testing::AssertionSuccess();
@@ -67,7 +69,8 @@ class AttendCase {
     const DType dtype = geometry.kv_dtype();
     query = random_tensor(random, dtype, {geometry.query_heads(), geometry.head_dim()}, logit_scale);
     keys = random_tensor(random, dtype, {tokens, geometry.kv_heads(), geometry.head_dim()});
-    if (!geometry.values_alias_keys()) values = random_tensor(random, dtype, {tokens, geometry.kv_heads(), geometry.value_dim()});
+    if (!geometry.values_alias_keys())
+      values = random_tensor(random, dtype, {tokens, geometry.kv_heads(), geometry.value_dim()});
     std::iota(row.begin(), row.end(), 0);
   }
 
@@ -92,7 +95,8 @@ class AttendCase {
   Attended run(const LayerView& view) const {
     Attended result = blank();
     std::vector<float> scratch(static_cast<std::size_t>(attend_scratch_floats(geometry)));
-    result.status = attend_row(view, {anchor, tokens()}, query.view(), row, sinks, scratch, result.output.writable(), result.lse);
+    result.status =
+        attend_row(view, {anchor, tokens()}, query.view(), row, sinks, scratch, result.output.writable(), result.lse);
     return result;
   }
   // The dense oracle over the row's tokens alone, packed together.
@@ -101,7 +105,8 @@ class AttendCase {
     HostTensor packed_values = geometry.values_alias_keys() ? HostTensor() : pack(values);
     const DenseTokens packed{packed_keys.view(), geometry.values_alias_keys() ? ConstTensor{} : packed_values.view()};
     Attended result = blank();
-    result.status = dense_attend(geometry, static_cast<std::int64_t>(row.size()), query.view(), packed, sinks, result.output.writable(), result.lse);
+    result.status = dense_attend(geometry, static_cast<std::int64_t>(row.size()), query.view(), packed, sinks,
+                                 result.output.writable(), result.lse);
     return result;
   }
   Attended blank() const {
@@ -128,7 +133,8 @@ class AttendCase {
     const ConstTensor view = from.view();
     HostTensor packed(from.dtype(), {static_cast<std::int64_t>(row.size()), view.shape[1], view.shape[2]});
     for (std::size_t j = 0; j < row.size(); ++j) {
-      std::memcpy(packed.writable().at(static_cast<std::int64_t>(j)), view.at(row[j] - anchor), static_cast<std::size_t>(view.stride_bytes[0]));
+      std::memcpy(packed.writable().at(static_cast<std::int64_t>(j)), view.at(row[j] - anchor),
+                  static_cast<std::size_t>(view.stride_bytes[0]));
     }
     return packed;
   }

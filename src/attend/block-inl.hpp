@@ -11,12 +11,12 @@
 #define SERIATIM_ATTEND_BLOCK_INL_HPP_
 #endif
 
+#include <hwy/highway.h>
+
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <utility>
-
-#include <hwy/highway.h>
 
 #include "attend/attend_kernels.hpp"
 #include "attend/block_scratch.hpp"
@@ -70,7 +70,8 @@ class Block {
   void reduce(std::int64_t first, std::int64_t count, float* partials) {
     partials_ = partials;
     const auto row = block_.queries[0].row.subspan(static_cast<std::size_t>(first * kSplitEntries));
-    const std::span<const std::int32_t> part = row.first(std::min(row.size(), static_cast<std::size_t>(count * kSplitEntries)));
+    const std::span<const std::int32_t> part =
+        row.first(std::min(row.size(), static_cast<std::size_t>(count * kSplitEntries)));
     reduce_rows({&part, 1});
   }
 
@@ -98,7 +99,8 @@ class Block {
   // Where the block's heads lie in a partial of all.
   Partial own_heads(float* memory) const {
     const Partial all = scratch_.partial(memory);
-    return {all.sums + block_.first_head * scratch_.dims_padded(), all.max + block_.first_head, all.den + block_.first_head, all.bad + block_.first_head};
+    return {all.sums + block_.first_head * scratch_.dims_padded(), all.max + block_.first_head,
+            all.den + block_.first_head, all.bad + block_.first_head};
   }
 
   // Nothing reduced yet, but for a sink.
@@ -155,7 +157,9 @@ class Block {
     Fetch::open_pages(value_rows(located));
   }
 
-  FetchRows key_rows(const Located& located) const { return {located.keys.data(), located.chunk.entries, head_dim_ * Stored::kBytes}; }
+  FetchRows key_rows(const Located& located) const {
+    return {located.keys.data(), located.chunk.entries, head_dim_ * Stored::kBytes};
+  }
   // None where the values alias the keys.
   FetchRows value_rows(const Located& located) const {
     if (geometry_.values_alias_keys()) return {};
@@ -201,7 +205,9 @@ class Block {
     float* b = scratch_.factors() + head_stride_;
     for (std::size_t h = 0; h < heads_; h += kLanes) {
       hn::StoreU(hn::Add(hn::LoadU(d, state.total.bad + h), hn::LoadU(d, split.bad + h)), d, state.total.bad + h);
-      if (state.any) fold_vec(hn::LoadU(d, split.max + h), hn::LoadU(d, split.den + h), state.total.max + h, state.total.den + h, a + h, b + h);
+      if (state.any)
+        fold_vec(hn::LoadU(d, split.max + h), hn::LoadU(d, split.den + h), state.total.max + h, state.total.den + h,
+                 a + h, b + h);
     }
     if (!state.any) {
       std::copy_n(split.sums, heads_ * dim_stride_, state.total.sums);
@@ -214,7 +220,9 @@ class Block {
       float* sums = state.total.sums + h * dim_stride_;
       const float* more = split.sums + h * dim_stride_;
       for (std::size_t i = 0; i < value_dim_; i += kLanes) {
-        hn::StoreU(hn::MulAdd(hn::LoadU(d, sums + i), hn::Set(d, a[h]), hn::Mul(hn::LoadU(d, more + i), hn::Set(d, b[h]))), d, sums + i);
+        hn::StoreU(
+            hn::MulAdd(hn::LoadU(d, sums + i), hn::Set(d, a[h]), hn::Mul(hn::LoadU(d, more + i), hn::Set(d, b[h]))), d,
+            sums + i);
       }
     }
   }
@@ -229,16 +237,20 @@ class Block {
     query.overflow = -1;
     for (std::size_t h = 0; h < heads_; ++h) {
       const std::int64_t head = first_head_ + static_cast<std::int64_t>(h);
-      const HeadResult result = write_head<Stored>(state.total, h, state.any, value_dim_, dim_stride_, query.output, head);
+      const HeadResult result =
+          write_head<Stored>(state.total, h, state.any, value_dim_, dim_stride_, query.output, head);
       if (result == HeadResult::kOverflow && query.overflow < 0) query.overflow = head;
       if (query.lse.empty()) continue;
-      query.lse[static_cast<std::size_t>(head)] = result == HeadResult::kOverflow ? std::numeric_limits<float>::quiet_NaN()
-                                                  : result == HeadResult::kEmpty  ? -std::numeric_limits<float>::infinity()
-                                                                                  : lse[h];
+      query.lse[static_cast<std::size_t>(head)] =
+          result == HeadResult::kOverflow ? std::numeric_limits<float>::quiet_NaN()
+          : result == HeadResult::kEmpty  ? -std::numeric_limits<float>::infinity()
+                                          : lse[h];
     }
   }
 
-  std::size_t padded_heads() const { return static_cast<std::size_t>(round_up(static_cast<std::int64_t>(heads_), kMostLanes)); }
+  std::size_t padded_heads() const {
+    return static_cast<std::size_t>(round_up(static_cast<std::int64_t>(heads_), kMostLanes));
+  }
 
   static constexpr std::size_t kSplit = kSplitEntries;
 

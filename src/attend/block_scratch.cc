@@ -13,7 +13,8 @@ constexpr std::int64_t kAlignFloats = 16;  // 64 bytes
 class Pieces {
  public:
   explicit Pieces(float* memory) : memory_(memory) {
-    const auto past = static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(memory) / sizeof(float) % kAlignFloats);
+    const auto past =
+        static_cast<std::int64_t>(reinterpret_cast<std::uintptr_t>(memory) / sizeof(float) % kAlignFloats);
     if (past != 0) memory_ += kAlignFloats - past;
   }
   float* take(std::int64_t floats) {
@@ -53,16 +54,21 @@ Partial BlockScratch::partial(float* memory) const {
   return {memory, heads, heads + heads_padded_, heads + 2 * heads_padded_};
 }
 
-Partial BlockScratch::total(std::size_t query) const { return partial(totals_ + static_cast<std::int64_t>(query) * partial_floats()); }
+Partial BlockScratch::total(std::size_t query) const {
+  return partial(totals_ + static_cast<std::int64_t>(query) * partial_floats());
+}
 
 std::int64_t block_queries(const Geometry& geometry) {
-  return std::clamp<std::int64_t>(3 * kMostLanes / geometry.heads_per_kv(), 1, static_cast<std::int64_t>(kMostBlockQueries));
+  return std::clamp<std::int64_t>(3 * kMostLanes / geometry.heads_per_kv(), 1,
+                                  static_cast<std::int64_t>(kMostBlockQueries));
 }
 
 std::int64_t attend_block_floats(const Geometry& geometry, std::int64_t queries) {
   return std::max(BlockScratch(geometry, queries, nullptr).floats(), attend_ref_floats(geometry));
 }
 
-std::int64_t attend_partial_floats(const Geometry& geometry) { return BlockScratch(geometry, 1, nullptr).partial_floats(); }
+std::int64_t attend_partial_floats(const Geometry& geometry) {
+  return BlockScratch(geometry, 1, nullptr).partial_floats();
+}
 
 }  // namespace seriatim

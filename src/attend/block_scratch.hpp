@@ -40,7 +40,9 @@ class BlockScratch {
 
   // Of one query: the open split's logits, later weights, [kSplitEntries][heads_padded]; its maximum so far
   // [heads_padded]; all that came before it.
-  float* weights(std::size_t query) const { return weights_ + static_cast<std::int64_t>(query) * kSplitEntries * heads_padded_; }
+  float* weights(std::size_t query) const {
+    return weights_ + static_cast<std::int64_t>(query) * kSplitEntries * heads_padded_;
+  }
   float* split_max(std::size_t query) const { return split_max_ + static_cast<std::int64_t>(query) * heads_padded_; }
   Partial total(std::size_t query) const;
 

@@ -1,9 +1,9 @@
-// Cache lines fetched before they are needed, a few at a time between other work. Row after row, so that what lies together
-// in memory is asked for together. Few at a time, because processors drop prefetches that come too fast: a line a step came
-// in sooner than four streams of rows side by side, which a plain read is faster by.
+// Cache lines fetched before they are needed, a few at a time between other work. Row after row, so that what lies
+// together in memory is asked for together. Few at a time, because processors drop prefetches that come too fast: a
+// line a step came in sooner than four streams of rows side by side, which a plain read is faster by.
 //
-// An address whose page is not in the processor's table of translations holds up even a prefetch, and all that follows it,
-// until the page is looked up. Looked up many at once the pages cost little more than one: see open_pages.
+// An address whose page is not in the processor's table of translations holds up even a prefetch, and all that follows
+// it, until the page is looked up. Looked up many at once the pages cost little more than one: see open_pages.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +22,8 @@ class Fetch {
  public:
   Fetch() = default;
   // In about so many steps.
-  Fetch(const FetchRows& rows, std::size_t steps) : row_(rows.rows), end_row_(rows.rows + rows.count), row_bytes_(rows.row_bytes) {
+  Fetch(const FetchRows& rows, std::size_t steps)
+      : row_(rows.rows), end_row_(rows.rows + rows.count), row_bytes_(rows.row_bytes) {
     const std::size_t lines = rows.count * ((rows.row_bytes + kLineBytes - 1) / kLineBytes);
     per_step_ = steps == 0 ? 0 : (lines + steps - 1) / steps;
     open_row();
@@ -45,7 +46,8 @@ class Fetch {
     }
   }
 
-  // Has memory that is about to be written brought in: a miss here and there among the work costs more than all together.
+  // Has memory that is about to be written brought in: a miss here and there among the work costs more than all
+  // together.
   static void open_scratch(const void* memory, std::size_t bytes) {
     const auto* line = static_cast<const std::byte*>(memory);
     for (std::size_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(line + i, 1, 3);

@@ -26,17 +26,21 @@ HWY_INLINE hn::Vec<D> load_blocks(D d, const std::byte* const* rows, std::size_t
     return load_bytes(d, *rows + offset_bytes);
   } else {
     constexpr hn::Half<D> half;
-    return hn::Combine(d, load_blocks(half, rows + hn::MaxLanes(half), offset_bytes), load_blocks(half, rows, offset_bytes));
+    return hn::Combine(d, load_blocks(half, rows + hn::MaxLanes(half), offset_bytes),
+                       load_blocks(half, rows, offset_bytes));
   }
 }
 
 // to[word * stride + row] = word of row, for kLanes rows and four words of 32 bits.
-HWY_INLINE void turn_four(const std::byte* const* rows, std::size_t offset_bytes, float* HWY_RESTRICT to, std::size_t stride) {
+HWY_INLINE void turn_four(const std::byte* const* rows, std::size_t offset_bytes, float* HWY_RESTRICT to,
+                          std::size_t stride) {
   constexpr FloatTag d;
   constexpr hn::Repartition<double, FloatTag> pairs;
   const auto store = [&](auto upper, auto lower, std::size_t word) HWY_ATTR {
-    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, hn::BitCast(pairs, lower), hn::BitCast(pairs, upper))), d, to + word * stride);
-    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, hn::BitCast(pairs, lower), hn::BitCast(pairs, upper))), d, to + (word + 1) * stride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveLower(pairs, hn::BitCast(pairs, lower), hn::BitCast(pairs, upper))), d,
+               to + word * stride);
+    hn::StoreU(hn::BitCast(d, hn::InterleaveUpper(pairs, hn::BitCast(pairs, lower), hn::BitCast(pairs, upper))), d,
+               to + (word + 1) * stride);
   };
   const auto row0 = load_blocks(d, rows, offset_bytes);
   const auto row1 = load_blocks(d, rows + 1, offset_bytes);
@@ -48,7 +52,8 @@ HWY_INLINE void turn_four(const std::byte* const* rows, std::size_t offset_bytes
 
 // Turned keys: kLaneKeys words for each word of a key, which holds one dim, or two of bf16.
 template <typename Stored>
-HWY_INLINE void multiply_word(const float* HWY_RESTRICT word, const float* HWY_RESTRICT queries, std::size_t stride, auto&& add) {
+HWY_INLINE void multiply_word(const float* HWY_RESTRICT word, const float* HWY_RESTRICT queries, std::size_t stride,
+                              auto&& add) {
   constexpr FloatTag d;
   constexpr WordTag words;
   const auto v0 = hn::LoadU(d, word);
@@ -56,7 +61,8 @@ HWY_INLINE void multiply_word(const float* HWY_RESTRICT word, const float* HWY_R
   if constexpr (Stored::kBytes == sizeof(float)) {
     add(queries, v0, v1);
   } else {
-    const auto low = [](FloatVec v) HWY_ATTR { return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::BitCast(WordTag(), v))); };
+    const auto low = [](FloatVec v)
+                         HWY_ATTR { return hn::BitCast(FloatTag(), hn::ShiftLeft<16>(hn::BitCast(WordTag(), v))); };
     const auto high = [&](FloatVec v) HWY_ATTR { return hn::And(v, hn::BitCast(d, hn::Set(words, 0xffff0000u))); };
     add(queries, low(v0), low(v1));
     add(queries + stride, high(v0), high(v1));
@@ -66,7 +72,8 @@ HWY_INLINE void multiply_word(const float* HWY_RESTRICT word, const float* HWY_R
 // kLaneKeys keys, so many dims of each -> kLaneKeys words for each of their words.
 template <typename Stored>
 HWY_INLINE void turn(const std::byte* const* keys, std::size_t offset_bytes, std::size_t dims, float* to) {
-  for (std::size_t word = 0; word < dims * Stored::kBytes / sizeof(float); word += 4, offset_bytes += 4 * sizeof(float), to += 4 * kLaneKeys) {
+  for (std::size_t word = 0; word < dims * Stored::kBytes / sizeof(float);
+       word += 4, offset_bytes += 4 * sizeof(float), to += 4 * kLaneKeys) {
     turn_four(keys, offset_bytes, to, kLaneKeys);
     turn_four(keys + kLanes, offset_bytes, to + kLanes, kLaneKeys);
   }
@@ -75,8 +82,8 @@ HWY_INLINE void turn(const std::byte* const* keys, std::size_t offset_bytes, std
 // logits[column][key] of kColumns columns and kLaneKeys keys.
 // Takes   queries [dims][stride], the tile's first column first; turned keys of as many dims
 template <typename Stored, std::size_t kColumns>
-HWY_NOINLINE void key_lanes_tile(const float* HWY_RESTRICT queries, std::size_t stride, const float* HWY_RESTRICT keys, DimBlock block,
-                                 float scale, float* HWY_RESTRICT logits, Fetch& fetch) {
+HWY_NOINLINE void key_lanes_tile(const float* HWY_RESTRICT queries, std::size_t stride, const float* HWY_RESTRICT keys,
+                                 DimBlock block, float scale, float* HWY_RESTRICT logits, Fetch& fetch) {
   constexpr std::make_index_sequence<kColumns * 2> all;
   FloatVec tile[kColumns * 2];
   if (block.first) {

@@ -1,4 +1,5 @@
-// The logits of a chunk: keys times the query heads of a block, a column being a head of a query. Once per instruction set.
+// The logits of a chunk: keys times the query heads of a block, a column being a head of a query. Once per instruction
+// set.
 #if defined(SERIATIM_ATTEND_KEY_PRODUCTS_INL_HPP_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SERIATIM_ATTEND_KEY_PRODUCTS_INL_HPP_
 #undef SERIATIM_ATTEND_KEY_PRODUCTS_INL_HPP_
@@ -6,12 +7,12 @@
 #define SERIATIM_ATTEND_KEY_PRODUCTS_INL_HPP_
 #endif
 
+#include <hwy/highway.h>
+
 #include <algorithm>
 #include <array>
 #include <span>
 #include <utility>
-
-#include <hwy/highway.h>
 
 #include "attend/attend_kernels.hpp"
 #include "attend/block_scratch.hpp"
@@ -58,7 +59,8 @@ class KeyProducts {
       const std::size_t width = (tiles_.first_vec(tile + 1) - tiles_.first_vec(tile)) * kLanes;
       for (std::size_t column = first; column < end; ++column) {
         const std::int64_t head = first_head + static_cast<std::int64_t>(column % heads_);
-        load_column(queries[column / heads_].query, head, scratch_.queries() + first * head_dim_ + column - first, width);
+        load_column(queries[column / heads_].query, head, scratch_.queries() + first * head_dim_ + column - first,
+                    width);
       }
     }
   }
@@ -84,7 +86,8 @@ class KeyProducts {
   // Whether a lane per key leaves fewer lanes idle than a lane per column, by more than it costs to turn the keys.
   bool turning_pays() const {
     constexpr std::size_t kCost = Stored::kBytes == sizeof(float) ? 4 : 2;  // in columns
-    return Stored::kDType != DType::kF16 && head_dim_ % kTurnedDims == 0 && tiles_.count() == 1 && columns_ + kCost <= tiles_.vecs() * kLanes;
+    return Stored::kDType != DType::kF16 && head_dim_ % kTurnedDims == 0 && tiles_.count() == 1 &&
+           columns_ + kCost <= tiles_.vecs() * kLanes;
   }
 
   void load_column(const ConstTensor& query, std::int64_t head, float* to, std::size_t width) {
@@ -93,13 +96,14 @@ class KeyProducts {
     if (query.stride_bytes[1] == static_cast<std::int64_t>(Stored::kBytes)) {
       widen<Stored>(from, head_dim_, row);
     } else {
-      for (std::size_t i = 0; i < head_dim_; ++i) row[i] = load_element(from + static_cast<std::int64_t>(i) * query.stride_bytes[1], Stored::kDType);
+      for (std::size_t i = 0; i < head_dim_; ++i)
+        row[i] = load_element(from + static_cast<std::int64_t>(i) * query.stride_bytes[1], Stored::kDType);
     }
     for (std::size_t i = 0; i < head_dim_; ++i) to[i * width] = row[i];
   }
 
-  // A lane per column: keys are widened and their numbers broadcast. All keys' first dims, then the next dims; while some
-  // keys are multiplied the next ones are widened.
+  // A lane per column: keys are widened and their numbers broadcast. All keys' first dims, then the next dims; while
+  // some keys are multiplied the next ones are widened.
   void multiply_widened(std::span<const std::byte* const> keys, Fetch& fetch) {
     float* now = scratch_.keys();
     float* next = now + kKeyRows * kDimBlock;
@@ -119,31 +123,41 @@ class KeyProducts {
   }
 
   std::size_t dims_from(std::size_t dim) const { return std::min<std::size_t>(kDimBlock, head_dim_ - dim); }
-  bool is_whole(const Step& step, std::size_t keys) const { return step.first + kKeyRows <= keys && step.dim + kDimBlock <= head_dim_; }
+  bool is_whole(const Step& step, std::size_t keys) const {
+    return step.first + kKeyRows <= keys && step.dim + kDimBlock <= head_dim_;
+  }
 
   void widen_keys(std::span<const std::byte* const> keys, const Step& step, float* to) {
     const std::size_t end = std::min<std::size_t>(step.first + kKeyRows, keys.size());
-    for (std::size_t j = step.first; j < end; ++j, to += kDimBlock) widen<Stored>(keys[j] + step.dim * Stored::kBytes, dims_from(step.dim), to);
+    for (std::size_t j = step.first; j < end; ++j, to += kDimBlock)
+      widen<Stored>(keys[j] + step.dim * Stored::kBytes, dims_from(step.dim), to);
   }
 
-  void multiply_tile(std::size_t tile, const Step& step, std::size_t rows, const float* keys, const NextKeys& next, Fetch& fetch) {
+  void multiply_tile(std::size_t tile, const Step& step, std::size_t rows, const float* keys, const NextKeys& next,
+                     Fetch& fetch) {
     const std::size_t vec = tiles_.first_vec(tile);
     switch (tiles_.first_vec(tile + 1) - vec) {
-      case 1: return multiply_tile<1>(vec, step, rows, keys, next, fetch);
-      case 2: return multiply_tile<2>(vec, step, rows, keys, next, fetch);
-      default: return multiply_tile<3>(vec, step, rows, keys, next, fetch);
+      case 1:
+        return multiply_tile<1>(vec, step, rows, keys, next, fetch);
+      case 2:
+        return multiply_tile<2>(vec, step, rows, keys, next, fetch);
+      default:
+        return multiply_tile<3>(vec, step, rows, keys, next, fetch);
     }
   }
 
   template <std::size_t kVecs>
-  void multiply_tile(std::size_t vec, const Step& step, std::size_t rows, const float* keys, NextKeys next, Fetch& fetch) {
+  void multiply_tile(std::size_t vec, const Step& step, std::size_t rows, const float* keys, NextKeys next,
+                     Fetch& fetch) {
     const float* queries = scratch_.queries() + vec * kLanes * head_dim_ + step.dim * kVecs * kLanes;
     float* logits = scratch_.logits() + step.first * logits_stride_ + vec * kLanes;
     const DimBlock dims{dims_from(step.dim), step.dim == 0, step.dim + kDimBlock >= head_dim_};
     // Rows past the last key are computed from what was left there, and never looked at.
     for (std::size_t r = 0; r < rows; r += kTileKeys<kVecs>) {
-      logits_tile<Stored, kVecs>(queries, keys + r * kDimBlock, dims, scale_, logits + r * logits_stride_, logits_stride_, next, fetch);
-      if (next.keys != nullptr) next = {next.keys + kTileKeys<kVecs>, next.offset_bytes, next.to + kTileKeys<kVecs> * kDimBlock};
+      logits_tile<Stored, kVecs>(queries, keys + r * kDimBlock, dims, scale_, logits + r * logits_stride_,
+                                 logits_stride_, next, fetch);
+      if (next.keys != nullptr)
+        next = {next.keys + kTileKeys<kVecs>, next.offset_bytes, next.to + kTileKeys<kVecs> * kDimBlock};
     }
   }
 
@@ -169,7 +183,8 @@ class KeyProducts {
     for (std::size_t group = 0; group < column_groups(); ++group) {
       const std::size_t column = group * columns_ / column_groups();
       with_heads((group + 1) * columns_ / column_groups() - column, [&](auto count) HWY_ATTR {
-        key_lanes_tile<Stored, decltype(count)::value>(scratch_.queries() + dim * width + column, width, scratch_.keys(), block, scale_,
+        key_lanes_tile<Stored, decltype(count)::value>(scratch_.queries() + dim * width + column, width,
+                                                       scratch_.keys(), block, scale_,
                                                        turned_logits() + column * kLaneKeys, fetch);
       });
     }
@@ -182,7 +197,8 @@ class KeyProducts {
       for (std::size_t i = 0; i < kLanes; ++i) {
         rows[i] = reinterpret_cast<const std::byte*>(turned_logits() + std::min(column + i, columns_ - 1) * kLaneKeys);
       }
-      for (std::size_t key = 0; key < kLaneKeys; key += 4) turn_four(rows.data(), key * sizeof(float), logits + key * logits_stride_ + column, logits_stride_);
+      for (std::size_t key = 0; key < kLaneKeys; key += 4)
+        turn_four(rows.data(), key * sizeof(float), logits + key * logits_stride_ + column, logits_stride_);
     }
   }
 

@@ -41,7 +41,8 @@ void RowUnion::next_of_one(Chunk& chunk) {
   std::copy_n(cursor.next, chunk.entries, chunk.positions.begin());
   cursor.next += chunk.entries;
   chunk.counts[0] = chunk.entries;
-  std::iota(chunk.places[0].begin(), chunk.places[0].begin() + static_cast<std::ptrdiff_t>(chunk.entries), std::uint8_t{0});
+  std::iota(chunk.places[0].begin(), chunk.places[0].begin() + static_cast<std::ptrdiff_t>(chunk.entries),
+            std::uint8_t{0});
 }
 
 bool worth_sharing(std::span<const std::span<const std::int32_t>> rows) {

@@ -1,4 +1,5 @@
-// The rows of neighbouring queries merged into one ascending list, chunk by chunk, so that what they share is read once.
+// The rows of neighbouring queries merged into one ascending list, chunk by chunk, so that what they share is read
+// once.
 #pragma once
 
 #include <array>
@@ -17,7 +18,8 @@ struct Chunk {
   std::size_t entries = 0;
   std::array<std::int32_t, kSplitEntries> positions;
   std::array<std::size_t, kMostBlockQueries> counts;  // entries of each query
-  std::array<std::array<std::uint8_t, kSplitEntries>, kMostBlockQueries> places;  // their indices into positions, ascending
+  std::array<std::array<std::uint8_t, kSplitEntries>, kMostBlockQueries>
+      places;  // their indices into positions, ascending
 };
 
 class RowUnion {

@@ -44,7 +44,8 @@ TEST(RowUnion, GivesEveryPositionOnceAndEachRowItsOwn) {
       std::vector<Row> back(count);
       Chunk chunk;
       for (row_union.next(chunk); chunk.entries > 0; row_union.next(chunk)) {
-        positions.insert(positions.end(), chunk.positions.begin(), chunk.positions.begin() + static_cast<std::ptrdiff_t>(chunk.entries));
+        positions.insert(positions.end(), chunk.positions.begin(),
+                         chunk.positions.begin() + static_cast<std::ptrdiff_t>(chunk.entries));
         for (std::size_t q = 0; q < count; ++q) {
           for (std::size_t i = 0; i < chunk.counts[q]; ++i) back[q].push_back(chunk.positions[chunk.places[q][i]]);
         }
@@ -77,7 +78,8 @@ TEST(RowUnion, SharingPaysForRowsThatAreMuchAlike) {
   }
   EXPECT_TRUE(worth_sharing(spans(rows)));
   EXPECT_FALSE(worth_sharing(spans(random_rows(4, 4000, 50, 84))));
-  EXPECT_FALSE(worth_sharing(spans({Row{1, 2, 3}, random_rows(1, 400, 100, 85)[0]}))) << "a short row does not pay for a long one";
+  EXPECT_FALSE(worth_sharing(spans({Row{1, 2, 3}, random_rows(1, 400, 100, 85)[0]})))
+      << "a short row does not pay for a long one";
 }
 
 }  // namespace

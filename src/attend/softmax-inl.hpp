@@ -8,9 +8,9 @@
 #define SERIATIM_ATTEND_SOFTMAX_INL_HPP_
 #endif
 
-#include <limits>
-
 #include <hwy/highway.h>
+
+#include <limits>
 
 #include "attend/block_scratch.hpp"
 #include "attend/exp_log-inl.hpp"

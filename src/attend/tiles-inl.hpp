@@ -1,7 +1,7 @@
 // The two inner products of attention on tiles of registers. Once per instruction set.
 //
-// A lane is always one output element: of a logit (query head x entry) or of an output (head x value dim), so every chain
-// of the contract runs inside one lane and any width gives the same bits.
+// A lane is always one output element: of a logit (query head x entry) or of an output (head x value dim), so every
+// chain of the contract runs inside one lane and any width gives the same bits.
 #if defined(SERIATIM_ATTEND_TILES_INL_HPP_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SERIATIM_ATTEND_TILES_INL_HPP_
 #undef SERIATIM_ATTEND_TILES_INL_HPP_
@@ -9,12 +9,12 @@
 #define SERIATIM_ATTEND_TILES_INL_HPP_
 #endif
 
+#include <hwy/highway.h>
+
 #include <algorithm>
 #include <cstddef>
 #include <type_traits>
 #include <utility>
-
-#include <hwy/highway.h>
 
 #include "attend/block_scratch.hpp"
 #include "attend/fetch.hpp"
@@ -36,11 +36,13 @@ inline constexpr std::size_t kMostTileHeads = kFewRegisters ? 6 : 12;
 // A tile is a flat array of registers [rows][kVecs]; kT runs over it at compile time, because only arrays that are
 // indexed by constants stay in registers.
 template <std::size_t kVecs, std::size_t... kT>
-HWY_INLINE void load_tile(const float* from, std::size_t stride, FloatVec (&tile)[sizeof...(kT)], std::index_sequence<kT...>) {
+HWY_INLINE void load_tile(const float* from, std::size_t stride, FloatVec (&tile)[sizeof...(kT)],
+                          std::index_sequence<kT...>) {
   ((tile[kT] = hn::LoadU(FloatTag(), from + kT / kVecs * stride + kT % kVecs * kLanes)), ...);
 }
 template <std::size_t kVecs, std::size_t... kT>
-HWY_INLINE void store_tile(const FloatVec (&tile)[sizeof...(kT)], float* to, std::size_t stride, std::index_sequence<kT...>) {
+HWY_INLINE void store_tile(const FloatVec (&tile)[sizeof...(kT)], float* to, std::size_t stride,
+                           std::index_sequence<kT...>) {
   (hn::StoreU(tile[kT], FloatTag(), to + kT / kVecs * stride + kT % kVecs * kLanes), ...);
 }
 template <std::size_t... kT>
@@ -53,8 +55,8 @@ HWY_INLINE void scale_tile(float scale, FloatVec (&tile)[sizeof...(kT)], std::in
 }
 // tile[row][v] = fma(numbers[row * stride], vecs[v], tile[row][v])
 template <std::size_t kVecs, std::size_t kStride, std::size_t... kT>
-HWY_INLINE void add_outer(const float* HWY_RESTRICT numbers, const FloatVec (&vecs)[kVecs], FloatVec (&tile)[sizeof...(kT)],
-                          std::index_sequence<kT...>) {
+HWY_INLINE void add_outer(const float* HWY_RESTRICT numbers, const FloatVec (&vecs)[kVecs],
+                          FloatVec (&tile)[sizeof...(kT)], std::index_sequence<kT...>) {
   ((tile[kT] = hn::MulAdd(hn::Set(FloatTag(), numbers[kT / kVecs * kStride]), vecs[kT % kVecs], tile[kT])), ...);
 }
 
@@ -73,8 +75,8 @@ struct NextKeys {
 };
 
 template <std::size_t kVecs, std::size_t... kT>
-HWY_INLINE void multiply_dim(const float* HWY_RESTRICT queries, const float* HWY_RESTRICT keys, FloatVec (&tile)[sizeof...(kT)],
-                             std::index_sequence<kT...> all) {
+HWY_INLINE void multiply_dim(const float* HWY_RESTRICT queries, const float* HWY_RESTRICT keys,
+                             FloatVec (&tile)[sizeof...(kT)], std::index_sequence<kT...> all) {
   FloatVec columns[kVecs];
   load_tile<kVecs>(queries, 0, columns, std::make_index_sequence<kVecs>());
   add_outer<kVecs, kDimBlock>(keys, columns, tile, all);
@@ -82,8 +84,9 @@ HWY_INLINE void multiply_dim(const float* HWY_RESTRICT queries, const float* HWY
 
 // The products of a whole block of dims, between them the widening of as many dims of the next keys.
 template <typename Stored, std::size_t kVecs, std::size_t... kT>
-HWY_INLINE void multiply_and_widen(const float* HWY_RESTRICT queries, const float* HWY_RESTRICT keys, const NextKeys& next, Fetch& fetch,
-                                   FloatVec (&tile)[sizeof...(kT)], std::index_sequence<kT...> all) {
+HWY_INLINE void multiply_and_widen(const float* HWY_RESTRICT queries, const float* HWY_RESTRICT keys,
+                                   const NextKeys& next, Fetch& fetch, FloatVec (&tile)[sizeof...(kT)],
+                                   std::index_sequence<kT...> all) {
   constexpr std::size_t kDims = kDimBlock / kTileKeys<kVecs>;  // multiplied while one key is widened
   constexpr std::size_t kWidened = kDimBlock / kLanes;         // vectors of one key
   constexpr std::size_t kSteps = std::min(kDims, kWidened);
@@ -95,7 +98,8 @@ HWY_INLINE void multiply_and_widen(const float* HWY_RESTRICT queries, const floa
       for (std::size_t w = 0; w < kWidened / kSteps; ++w, from += kLanes * Stored::kBytes, to += kLanes) {
         hn::StoreU(Stored::load(from), FloatTag(), to);
       }
-      for (std::size_t i = 0; i < kDims / kSteps; ++i, queries += kVecs * kLanes, ++keys) multiply_dim<kVecs>(queries, keys, tile, all);
+      for (std::size_t i = 0; i < kDims / kSteps; ++i, queries += kVecs * kLanes, ++keys)
+        multiply_dim<kVecs>(queries, keys, tile, all);
     }
   }
 }
@@ -103,8 +107,9 @@ HWY_INLINE void multiply_and_widen(const float* HWY_RESTRICT queries, const floa
 // logits[key][column] for kTileKeys keys and kVecs vectors of columns (heads of queries).
 // Takes   queries [dims][kVecs * kLanes], keys [kTileKeys][kDimBlock]; next.keys null: nothing to widen
 template <typename Stored, std::size_t kVecs>
-HWY_NOINLINE void logits_tile(const float* HWY_RESTRICT queries, const float* HWY_RESTRICT keys, DimBlock block, float scale,
-                              float* HWY_RESTRICT logits, std::size_t stride, const NextKeys& next, Fetch& fetch) {
+HWY_NOINLINE void logits_tile(const float* HWY_RESTRICT queries, const float* HWY_RESTRICT keys, DimBlock block,
+                              float scale, float* HWY_RESTRICT logits, std::size_t stride, const NextKeys& next,
+                              Fetch& fetch) {
   constexpr std::make_index_sequence<kTileKeys<kVecs> * kVecs> all;
   FloatVec tile[kTileKeys<kVecs> * kVecs];
   if (block.first) {
@@ -142,7 +147,8 @@ template <std::size_t... kT>
 HWY_INLINE void fold_tile(const FoldInto& fold, FloatVec (&tile)[sizeof...(kT)], std::index_sequence<kT...>) {
   constexpr FloatTag d;
   ((tile[kT] = hn::MulAdd(hn::LoadU(d, fold.sums + kT / 2 * fold.stride + kT % 2 * kLanes), hn::Set(d, fold.a[kT / 2]),
-                          hn::Mul(tile[kT], hn::Set(d, fold.b[kT / 2])))), ...);
+                          hn::Mul(tile[kT], hn::Set(d, fold.b[kT / 2])))),
+   ...);
 }
 
 // Two vectors of value dims for kHeads heads, over the entries of a split.

@@ -1,4 +1,5 @@
-// The weighted sums of a split's values for the heads of one query, folded into what came before. Once per instruction set.
+// The weighted sums of a split's values for the heads of one query, folded into what came before. Once per instruction
+// set.
 #if defined(SERIATIM_ATTEND_VALUE_SUMS_INL_HPP_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SERIATIM_ATTEND_VALUE_SUMS_INL_HPP_
 #undef SERIATIM_ATTEND_VALUE_SUMS_INL_HPP_
@@ -6,10 +7,10 @@
 #define SERIATIM_ATTEND_VALUE_SUMS_INL_HPP_
 #endif
 
+#include <hwy/highway.h>
+
 #include <algorithm>
 #include <array>
-
-#include <hwy/highway.h>
 
 #include "attend/block_scratch.hpp"
 #include "attend/fetch.hpp"
@@ -26,11 +27,14 @@ class ValueSums {
         heads_(heads),
         value_dim_(static_cast<std::size_t>(geometry.value_dim())),
         head_tiles_((heads_ + kMostTileHeads - 1) / kMostTileHeads) {
-    for (std::size_t j = 0; j < strip_rows_.size(); ++j) strip_rows_[j] = reinterpret_cast<const std::byte*>(strip_ + j * kPair);
+    for (std::size_t j = 0; j < strip_rows_.size(); ++j)
+      strip_rows_[j] = reinterpret_cast<const std::byte*>(strip_ + j * kPair);
   }
 
   // How many steps of `fetch` sum() takes.
-  std::size_t fetch_steps(std::size_t entries) const { return entries * head_tiles_ * ((value_dim_ + kPair - 1) / kPair); }
+  std::size_t fetch_steps(std::size_t entries) const {
+    return entries * head_tiles_ * ((value_dim_ + kPair - 1) / kPair);
+  }
 
   // Takes   weights of all heads; meanwhile something is fetched
   void sum(Weighted split, const FoldInto& fold, Fetch& fetch) {
@@ -58,7 +62,8 @@ class ValueSums {
       const std::size_t end = (tile + 1) * heads_ / head_tiles_;
       Weighted in = split;
       in.weights += head;
-      const FoldInto into{fold.sums + head * fold.stride + dim, fold.stride, fold.a == nullptr ? nullptr : fold.a + head, fold.b + head};
+      const FoldInto into{fold.sums + head * fold.stride + dim, fold.stride,
+                          fold.a == nullptr ? nullptr : fold.a + head, fold.b + head};
       with_heads(end - head, [&](auto heads) HWY_ATTR { values_tile<From, decltype(heads)::value>(in, into, fetch); });
     }
   }

@@ -6,10 +6,10 @@
 #define SERIATIM_ATTEND_WRITE_INL_HPP_
 #endif
 
+#include <hwy/highway.h>
+
 #include <cstring>
 #include <limits>
-
-#include <hwy/highway.h>
 
 #include "attend/tiles-inl.hpp"
 #include "base/widen-inl.hpp"
@@ -48,7 +48,8 @@ HWY_INLINE hn::Vec<HalfTag> round_to_bf16(FloatVec v) {
 }
 
 // Floats that stay finite, rounded once each, at `stride_bytes`.
-HWY_INLINE void narrow_row(const float* from, std::size_t elements, DType dtype, std::byte* to, std::int64_t stride_bytes) {
+HWY_INLINE void narrow_row(const float* from, std::size_t elements, DType dtype, std::byte* to,
+                           std::int64_t stride_bytes) {
   constexpr FloatTag d;
   std::size_t i = 0;
   if (stride_bytes == dtype_bytes(dtype)) {
@@ -60,7 +61,8 @@ HWY_INLINE void narrow_row(const float* from, std::size_t elements, DType dtype,
     constexpr hn::Rebind<hwy::float16_t, FloatTag> d16;
     for (; i + kLanes <= elements; i += kLanes) {
       const auto v = hn::LoadU(d, from + i);
-      const auto half = dtype == DType::kBf16 ? hn::BitCast(bytes, round_to_bf16(v)) : hn::BitCast(bytes, hn::DemoteTo(d16, v));
+      const auto half =
+          dtype == DType::kBf16 ? hn::BitCast(bytes, round_to_bf16(v)) : hn::BitCast(bytes, hn::DemoteTo(d16, v));
       hn::StoreU(half, bytes, reinterpret_cast<std::uint8_t*>(to + 2 * i));
     }
   }
@@ -72,18 +74,20 @@ enum class HeadResult { kRight, kEmpty, kOverflow };
 // Writes the output of head `h` of `total` as head `head` of `output`: NaN where it overflowed, zeros where nothing was
 // reduced.
 template <typename Stored>
-HeadResult write_head(const Partial& total, std::size_t h, bool any, std::size_t dims, std::size_t dim_stride, const Tensor& output,
-                      std::int64_t head) {
+HeadResult write_head(const Partial& total, std::size_t h, bool any, std::size_t dims, std::size_t dim_stride,
+                      const Tensor& output, std::int64_t head) {
   float* sums = total.sums + h * dim_stride;
   std::byte* to = output.at(head);
   const auto fill = [&](float value) {
-    for (std::size_t i = 0; i < dims; ++i) store_element(to + static_cast<std::int64_t>(i) * output.stride_bytes[1], output.dtype, value);
+    for (std::size_t i = 0; i < dims; ++i)
+      store_element(to + static_cast<std::int64_t>(i) * output.stride_bytes[1], output.dtype, value);
   };
   if (!any) {
     fill(0.0f);
     return HeadResult::kEmpty;
   }
-  if (total.bad[h] != 0.0f || !divide_row<Stored>(sums, total.den[h], largest_before_overflow(output.dtype), dims)) {  // NaN is not 0
+  if (total.bad[h] != 0.0f ||
+      !divide_row<Stored>(sums, total.den[h], largest_before_overflow(output.dtype), dims)) {  // NaN is not 0
     fill(std::numeric_limits<float>::quiet_NaN());
     return HeadResult::kOverflow;
   }

@@ -36,7 +36,8 @@ bool overlaps_itself(const Tensor& view) {
 
 }  // namespace
 
-Status admit_view(std::string_view name, const ConstTensor& view, DType dtype, std::initializer_list<std::int64_t> shape) {
+Status admit_view(std::string_view name, const ConstTensor& view, DType dtype,
+                  std::initializer_list<std::int64_t> shape) {
   if (view.dtype != dtype) {
     return invalid(name, fmt::format("dtype {} where {} is needed", dtype_name(view.dtype), dtype_name(dtype)));
   }
@@ -50,23 +51,28 @@ Status admit_view(std::string_view name, const ConstTensor& view, DType dtype, s
     const std::int64_t extent = view.shape[axis];
     const std::int64_t stride_bytes = view.stride_bytes[axis];
     if (extent < 0 || (wanted >= 0 && extent != wanted)) {
-      return invalid(name, fmt::format("axis {} has extent {}{}", axis, extent, wanted < 0 ? "" : fmt::format(" where {} is needed", wanted)));
+      return invalid(name, fmt::format("axis {} has extent {}{}", axis, extent,
+                                       wanted < 0 ? "" : fmt::format(" where {} is needed", wanted)));
     }
     if (stride_bytes < 0 || stride_bytes % dtype_bytes(dtype) != 0) {
-      return invalid(name, fmt::format("axis {} has a stride of {} bytes, not a multiple of {}", axis, stride_bytes, dtype_bytes(dtype)));
+      return invalid(name, fmt::format("axis {} has a stride of {} bytes, not a multiple of {}", axis, stride_bytes,
+                                       dtype_bytes(dtype)));
     }
     const auto span = checked_mul(extent > 0 ? extent - 1 : 0, stride_bytes);
     const auto count = checked_mul(elements, extent);
     const auto reach = span ? checked_add(reach_bytes, *span) : std::nullopt;
     if (!count || !reach) {
-      return Status::error(Code::kOverflow, name, fmt::format("{}: axis {} of extent {} and stride {} passes 64-bit sizes", name, axis, extent, stride_bytes));
+      return Status::error(
+          Code::kOverflow, name,
+          fmt::format("{}: axis {} of extent {} and stride {} passes 64-bit sizes", name, axis, extent, stride_bytes));
     }
     elements = *count;
     reach_bytes = *reach;
     ++axis;
   }
   for (; axis < kMaxRank; ++axis) {  // readers that take every view as of rank 4 rely on it
-    if (view.shape[axis] != 1) return invalid(name, fmt::format("axis {} has extent {} past rank {}", axis, view.shape[axis], view.rank));
+    if (view.shape[axis] != 1)
+      return invalid(name, fmt::format("axis {} has extent {} past rank {}", axis, view.shape[axis], view.rank));
   }
   if (elements > 0 && view.data == nullptr) return invalid(name, "no data");
   return {};
@@ -86,7 +92,8 @@ Status admit_finite(std::string_view name, const ConstTensor& view) {
         for (std::int64_t l = 0; l < view.shape[3]; ++l, ++index) {
           const float value = load_element(view.at(i, j, k, l), view.dtype);
           if (!std::isfinite(value)) {
-            return Status::error(Code::kNotFinite, name, fmt::format("{}: element {} of row {} is {}", name, index, i, value), {i, index});
+            return Status::error(Code::kNotFinite, name,
+                                 fmt::format("{}: element {} of row {} is {}", name, index, i, value), {i, index});
           }
         }
       }

@@ -13,7 +13,8 @@ namespace seriatim {
 // Errors  InvalidArgument, naming `name`: null data with elements to read, another dtype, rank or extent (-1 in `shape`
 //         admits any), an extent past the rank that is not 1, a negative stride or one that is not a multiple of the
 //         element size. Overflow: a count or a reach past 64 bits.
-Status admit_view(std::string_view name, const ConstTensor& view, DType dtype, std::initializer_list<std::int64_t> shape);
+Status admit_view(std::string_view name, const ConstTensor& view, DType dtype,
+                  std::initializer_list<std::int64_t> shape);
 // Besides, for what is written: two elements that may share memory.
 Status admit_view(std::string_view name, const Tensor& view, DType dtype, std::initializer_list<std::int64_t> shape);
 

@@ -108,10 +108,13 @@ TEST(AdmitOutput, MayNotOverlapItself) {
   EXPECT_TRUE(admit_view("output", view, DType::kF32, {2, 3, 4}).ok());
   view.stride_bytes = {16, 32, 4, 0};  // axes in another order of memory are no overlap
   EXPECT_TRUE(admit_view("output", view, DType::kF32, {2, 3, 4}).ok());
-  for (const std::array<std::int64_t, 4>& strides : {std::array<std::int64_t, 4>{0, 16, 4, 0}, {48, 0, 4, 0}, {48, 12, 4, 0}, {44, 16, 4, 0}, {48, 16, 0, 0}}) {
+  for (const std::array<std::int64_t, 4>& strides :
+       {std::array<std::int64_t, 4>{0, 16, 4, 0}, {48, 0, 4, 0}, {48, 12, 4, 0}, {44, 16, 4, 0}, {48, 16, 0, 0}}) {
     view.stride_bytes = strides;
-    expect_refused(admit_view("output", view, DType::kF32, {2, 3, 4}), Code::kInvalidArgument, "output", {}, "share memory");
-    EXPECT_TRUE(admit_view("keys", seriatim::as_const(view), DType::kF32, {2, 3, 4}).ok()) << "what is only read may overlap";
+    expect_refused(admit_view("output", view, DType::kF32, {2, 3, 4}), Code::kInvalidArgument, "output", {},
+                   "share memory");
+    EXPECT_TRUE(admit_view("keys", seriatim::as_const(view), DType::kF32, {2, 3, 4}).ok())
+        << "what is only read may overlap";
   }
   view.shape = {1, 3, 4, 1};
   view.stride_bytes = {0, 16, 4, 0};  // an axis of one element takes no step

@@ -19,8 +19,10 @@ class AlignedBuffer {
   AlignedBuffer() = default;
   // Throws std::bad_alloc. `count` is admitted: its bytes fit 64 bits.
   explicit AlignedBuffer(std::int64_t count)
-      : data_(static_cast<T*>(::operator new(static_cast<std::size_t>(count) * sizeof(T), kAlignment))), count_(count) {}
-  AlignedBuffer(AlignedBuffer&& other) noexcept : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
+      : data_(static_cast<T*>(::operator new(static_cast<std::size_t>(count) * sizeof(T), kAlignment))),
+        count_(count) {}
+  AlignedBuffer(AlignedBuffer&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), count_(std::exchange(other.count_, 0)) {}
   AlignedBuffer& operator=(AlignedBuffer other) noexcept {
     std::swap(data_, other.data_);
     std::swap(count_, other.count_);

@@ -26,7 +26,8 @@ int allowed_threads() {
 
 class TbbExecutor final : public Executor {
  public:
-  explicit TbbExecutor(int threads) : arena_(threads > 0 ? std::min(threads, allowed_threads()) : tbb::task_arena::automatic) {
+  explicit TbbExecutor(int threads)
+      : arena_(threads > 0 ? std::min(threads, allowed_threads()) : tbb::task_arena::automatic) {
     arena_.initialize();
   }
   int concurrency() const override { return arena_.max_concurrency(); }
@@ -50,8 +51,9 @@ class TbbExecutor final : public Executor {
     arena_.execute([&] {
       tbb::this_task_arena::isolate([&] {
         const std::int64_t drains = std::min<std::int64_t>(units, concurrency());
-        tbb::parallel_for(std::int64_t{0}, drains, [&](std::int64_t) { drain(tbb::this_task_arena::current_thread_index()); },
-                          tbb::simple_partitioner());
+        tbb::parallel_for(
+            std::int64_t{0}, drains, [&](std::int64_t) { drain(tbb::this_task_arena::current_thread_index()); },
+            tbb::simple_partitioner());
       });
     });
   }

@@ -118,8 +118,19 @@ TEST(Fma, TheCompiledOneAgreesWithSoftware) {
 }
 
 TEST(Fma, EveryCombinationOfSpecialValuesAgreesWithTheStandardLibrary) {
-  std::vector<float> specials{0.0f, 1.0f, 1.5f, 0x1p-149f, 0x1p-126f, 0x1.fffffep-127f, 0x1p-75f, 0x1p-74f, 0x1p+24f,
-                              0x1.fffffep+127f, 0x1p+127f, kInfinity, std::numeric_limits<float>::quiet_NaN()};
+  std::vector<float> specials{0.0f,
+                              1.0f,
+                              1.5f,
+                              0x1p-149f,
+                              0x1p-126f,
+                              0x1.fffffep-127f,
+                              0x1p-75f,
+                              0x1p-74f,
+                              0x1p+24f,
+                              0x1.fffffep+127f,
+                              0x1p+127f,
+                              kInfinity,
+                              std::numeric_limits<float>::quiet_NaN()};
   const std::size_t positives = specials.size();
   for (std::size_t i = 0; i < positives; ++i) specials.push_back(-specials[i]);
   int compared = 0;

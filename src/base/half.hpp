@@ -71,23 +71,32 @@ inline std::uint16_t to_f16(float value) {
 // The nearest value of a float dtype. An integer dtype is a caller's mistake and gives NaN.
 inline float round_to(DType dtype, float value) {
   switch (dtype) {
-    case DType::kF32: return value;
-    case DType::kBf16: return from_bf16(to_bf16(value));
-    case DType::kF16: return from_f16(to_f16(value));
+    case DType::kF32:
+      return value;
+    case DType::kBf16:
+      return from_bf16(to_bf16(value));
+    case DType::kF16:
+      return from_f16(to_f16(value));
     case DType::kI32:
-    case DType::kI64: break;
+    case DType::kI64:
+      break;
   }
   return std::numeric_limits<float>::quiet_NaN();
 }
 
-// The greatest f32 that rounds to a finite value of a float dtype. An integer dtype is a caller's mistake and gives NaN.
+// The greatest f32 that rounds to a finite value of a float dtype. An integer dtype is a caller's mistake and gives
+// NaN.
 inline float largest_before_overflow(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return std::numeric_limits<float>::max();
-    case DType::kBf16: return std::bit_cast<float>(0x7f7f7fffu);  // below the midpoint past the largest bf16
-    case DType::kF16: return std::bit_cast<float>(0x477fefffu);   // below 65520, as in to_f16
+    case DType::kF32:
+      return std::numeric_limits<float>::max();
+    case DType::kBf16:
+      return std::bit_cast<float>(0x7f7f7fffu);  // below the midpoint past the largest bf16
+    case DType::kF16:
+      return std::bit_cast<float>(0x477fefffu);  // below 65520, as in to_f16
     case DType::kI32:
-    case DType::kI64: break;
+    case DType::kI64:
+      break;
   }
   return std::numeric_limits<float>::quiet_NaN();
 }
@@ -97,7 +106,9 @@ inline float load_element(const std::byte* address, DType dtype) {
   std::uint16_t half = 0;
   float value = std::numeric_limits<float>::quiet_NaN();
   switch (dtype) {
-    case DType::kF32: std::memcpy(&value, address, sizeof value); break;
+    case DType::kF32:
+      std::memcpy(&value, address, sizeof value);
+      break;
     case DType::kBf16:
       std::memcpy(&half, address, sizeof half);
       value = from_bf16(half);
@@ -107,7 +118,8 @@ inline float load_element(const std::byte* address, DType dtype) {
       value = from_f16(half);
       break;
     case DType::kI32:
-    case DType::kI64: break;
+    case DType::kI64:
+      break;
   }
   return value;
 }
@@ -116,11 +128,18 @@ inline float load_element(const std::byte* address, DType dtype) {
 inline void store_element(std::byte* address, DType dtype, float value) {
   std::uint16_t half = 0;
   switch (dtype) {
-    case DType::kF32: std::memcpy(address, &value, sizeof value); return;
-    case DType::kBf16: half = to_bf16(value); break;
-    case DType::kF16: half = to_f16(value); break;
+    case DType::kF32:
+      std::memcpy(address, &value, sizeof value);
+      return;
+    case DType::kBf16:
+      half = to_bf16(value);
+      break;
+    case DType::kF16:
+      half = to_f16(value);
+      break;
     case DType::kI32:
-    case DType::kI64: return;
+    case DType::kI64:
+      return;
   }
   std::memcpy(address, &half, sizeof half);
 }

@@ -4,10 +4,10 @@
 // implementation need several at once, so the choice is passed as a value. Include inside HWY_ONCE, after highway.h.
 #pragma once
 
+#include <hwy/highway.h>
+
 #include <cstddef>
 #include <cstdint>
-
-#include <hwy/highway.h>
 
 namespace seriatim {
 
@@ -15,10 +15,10 @@ namespace seriatim {
 #if (HWY_TARGETS & (HWY_TARGETS - 1)) == 0
 #define SERIATIM_DISPATCH(function, target) (*(HWY_DISPATCH_TABLE(function)[(target) == 0 ? 0 : 0]))
 #else
-#define SERIATIM_DISPATCH(function, target)              \
-  (*([](std::int64_t bit) {                              \
-    hwy::ChosenTarget chosen;                            \
-    chosen.Update(bit);                                  \
+#define SERIATIM_DISPATCH(function, target)                 \
+  (*([](std::int64_t bit) {                                 \
+    hwy::ChosenTarget chosen;                               \
+    chosen.Update(bit);                                     \
     return HWY_DISPATCH_TABLE(function)[chosen.GetIndex()]; \
   }(target)))
 #endif

@@ -76,7 +76,8 @@ Result<Kernels> Kernels::named(std::string_view name) {
   for (const Kernels& kernels : available()) {
     if (kernels.name() == name) return kernels;
   }
-  return Status::error(Code::kNotFound, "kernels", fmt::format("kernels: {:.32} is not available here; there are {}", name, list_names()));
+  return Status::error(Code::kNotFound, "kernels",
+                       fmt::format("kernels: {:.32} is not available here; there are {}", name, list_names()));
 }
 
 Result<Kernels> Kernels::chosen() {

@@ -14,8 +14,8 @@ namespace seriatim {
 inline constexpr float kLogLn2Hi = 0x1.62e430p-1f;
 inline constexpr float kLogLn2Lo = -0x1.05c610p-29f;
 // log(1 + f) = f - f^2 / 2 + f^3 * (c0 + c1 f + ...) for 1 + f in [sqrt(1/2), sqrt(2)].
-inline constexpr float kLogPolynomial[] = {0x1.555554p-2f,  -0x1.000228p-2f, 0x1.99a012p-3f,  -0x1.5471f6p-3f,
-                                           0x1.22d90ap-3f,  -0x1.0d875ap-3f, 0x1.056498p-3f,  -0x1.38c1aap-4f};
+inline constexpr float kLogPolynomial[] = {0x1.555554p-2f, -0x1.000228p-2f, 0x1.99a012p-3f, -0x1.5471f6p-3f,
+                                           0x1.22d90ap-3f, -0x1.0d875ap-3f, 0x1.056498p-3f, -0x1.38c1aap-4f};
 inline constexpr std::uint32_t kLogSqrtHalfBits = 0x3f3504f3u;
 inline constexpr float kLogNaN = std::bit_cast<float>(0x7fc00000u);
 

@@ -28,13 +28,13 @@ inline constexpr std::array<std::uint32_t, 9> kTwoOverPi{0x00000000u, 0xa2f9836e
 inline constexpr TwoDouble kHalfPi{0x1.921fb54442d18p+0, 0x1.1a62633145c07p-54};
 
 // sin r = r + r z (s0 + z (s1 + z S(z))) and cos r = 1 + z (c0 + z (c1 + z C(z))), z = r^2: 1/n! with its sign.
-inline constexpr std::array<TwoDouble, 2> kSinLead{{{-0x1.5555555555555p-3, -0x1.5555555555555p-57},
-                                                    {0x1.1111111111111p-7, 0x1.1111111111111p-63}}};
-inline constexpr std::array<double, 7> kSinTail{-0x1.a01a01a01a01ap-13, 0x1.71de3a556c734p-19, -0x1.ae64567f544e4p-26,
+inline constexpr std::array<TwoDouble, 2> kSinLead{
+    {{-0x1.5555555555555p-3, -0x1.5555555555555p-57}, {0x1.1111111111111p-7, 0x1.1111111111111p-63}}};
+inline constexpr std::array<double, 7> kSinTail{-0x1.a01a01a01a01ap-13, 0x1.71de3a556c734p-19,  -0x1.ae64567f544e4p-26,
                                                 0x1.6124613a86d09p-33,  -0x1.ae7f3e733b81fp-41, 0x1.952c77030ad4ap-49,
                                                 -0x1.2f49b46814157p-57};
 inline constexpr std::array<TwoDouble, 2> kCosLead{{{-0.5, 0.0}, {0x1.5555555555555p-5, 0x1.5555555555555p-59}}};
-inline constexpr std::array<double, 7> kCosTail{-0x1.6c16c16c16c17p-10, 0x1.a01a01a01a01ap-16, -0x1.27e4fb7789f5cp-22,
+inline constexpr std::array<double, 7> kCosTail{-0x1.6c16c16c16c17p-10, 0x1.a01a01a01a01ap-16,  -0x1.27e4fb7789f5cp-22,
                                                 0x1.1eed8eff8d898p-29,  -0x1.93974a8c07c9dp-37, 0x1.ae7f3e733b81fp-45,
                                                 -0x1.6827863b97d97p-53};
 

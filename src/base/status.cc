@@ -53,19 +53,32 @@ Place Status::place() const { return detail_ ? detail_->place : Place{}; }
 
 std::string_view code_name(Code code) {
   switch (code) {
-    case Code::kOk: return "Ok";
-    case Code::kInvalidArgument: return "InvalidArgument";
-    case Code::kNotANumber: return "NotANumber";
-    case Code::kNotFinite: return "NotFinite";
-    case Code::kOverflow: return "Overflow";
-    case Code::kNotContiguous: return "NotContiguous";
-    case Code::kNotChronological: return "NotChronological";
-    case Code::kCapacity: return "Capacity";
-    case Code::kOutOfMemory: return "OutOfMemory";
-    case Code::kCorrupt: return "Corrupt";
-    case Code::kUnsupported: return "Unsupported";
-    case Code::kIo: return "Io";
-    case Code::kNotFound: return "NotFound";
+    case Code::kOk:
+      return "Ok";
+    case Code::kInvalidArgument:
+      return "InvalidArgument";
+    case Code::kNotANumber:
+      return "NotANumber";
+    case Code::kNotFinite:
+      return "NotFinite";
+    case Code::kOverflow:
+      return "Overflow";
+    case Code::kNotContiguous:
+      return "NotContiguous";
+    case Code::kNotChronological:
+      return "NotChronological";
+    case Code::kCapacity:
+      return "Capacity";
+    case Code::kOutOfMemory:
+      return "OutOfMemory";
+    case Code::kCorrupt:
+      return "Corrupt";
+    case Code::kUnsupported:
+      return "Unsupported";
+    case Code::kIo:
+      return "Io";
+    case Code::kNotFound:
+      return "NotFound";
   }
   return "Unknown";
 }

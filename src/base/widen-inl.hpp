@@ -8,10 +8,10 @@
 #define SERIATIM_BASE_WIDEN_INL_HPP_
 #endif
 
+#include <hwy/highway.h>
+
 #include <cstddef>
 #include <cstdint>
-
-#include <hwy/highway.h>
 
 #include "base/half.hpp"
 

@@ -11,16 +11,17 @@
 namespace seriatim {
 namespace {
 
-// Large pages come from slabs for which the system is asked for huge pages: a row reads a few hundred places all over the
-// cache, and by pages of 4 KiB each of them waits for a walk of the page table before it waits for memory.
+// Large pages come from slabs for which the system is asked for huge pages: a row reads a few hundred places all over
+// the cache, and by pages of 4 KiB each of them waits for a walk of the page table before it waits for memory.
 //
-// A slab is aligned to its size, so that a block's address tells its slab, and holds blocks of one size. It takes address
-// space at once and memory as it is touched. Whoever has blocks left stands in the list.
+// A slab is aligned to its size, so that a block's address tells its slab, and holds blocks of one size. It takes
+// address space at once and memory as it is touched. Whoever has blocks left stands in the list.
 class HeapAllocator final : public PageAllocator {
  public:
   std::byte* allocate(std::int64_t bytes) override {
     if (!shares_slab(bytes)) {
-      return static_cast<std::byte*>(::operator new(static_cast<std::size_t>(bytes), std::align_val_t{kBlockAlignment}, std::nothrow));
+      return static_cast<std::byte*>(
+          ::operator new(static_cast<std::size_t>(bytes), std::align_val_t{kBlockAlignment}, std::nothrow));
     }
     const std::lock_guard lock(mutex_);
     Slab** at = &open_;
@@ -50,8 +51,9 @@ class HeapAllocator final : public PageAllocator {
 
  private:
   static constexpr std::int64_t kSlabBytes = std::int64_t{32} << 20;
-  static constexpr std::int64_t kLeastShared = std::int64_t{64} << 10;  // what is smaller stays under the heap's own checks
-  static constexpr std::int64_t kMostShared = kSlabBytes / 8;           // what is larger would leave much of a slab unused
+  static constexpr std::int64_t kLeastShared = std::int64_t{64}
+                                               << 10;          // what is smaller stays under the heap's own checks
+  static constexpr std::int64_t kMostShared = kSlabBytes / 8;  // what is larger would leave much of a slab unused
 
   struct Block {
     Block* next;
@@ -61,7 +63,7 @@ class HeapAllocator final : public PageAllocator {
     std::int64_t block_bytes;
     std::int64_t left;  // never handed out
     std::int64_t used;
-    std::byte* fresh;   // the next of those left
+    std::byte* fresh;  // the next of those left
     Block* released;
 
     bool has_room() const { return left > 0 || released != nullptr; }
@@ -86,7 +88,8 @@ class HeapAllocator final : public PageAllocator {
     madvise(memory, kSlabBytes, MADV_HUGEPAGE);  // a wish: where it is not granted, small pages do
 #endif
     std::byte* blocks = static_cast<std::byte*>(memory) + sizeof(Slab);
-    slab = new (memory) Slab{nullptr, bytes, (kSlabBytes - static_cast<std::int64_t>(sizeof(Slab))) / bytes, 0, blocks, nullptr};
+    slab = new (memory)
+        Slab{nullptr, bytes, (kSlabBytes - static_cast<std::int64_t>(sizeof(Slab))) / bytes, 0, blocks, nullptr};
     return true;
   }
 
@@ -101,8 +104,8 @@ PageAllocator& heap_page_allocator() {
   return allocator;
 }
 
-// What was never handed out, and a list of what came back, kept in the memory itself. A cache asks for two sizes only, so
-// a block that came back fits again exactly.
+// What was never handed out, and a list of what came back, kept in the memory itself. A cache asks for two sizes only,
+// so a block that came back fits again exactly.
 struct RegionAllocator::Impl {
   struct Block {
     Block* next;

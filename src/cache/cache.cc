@@ -26,11 +26,14 @@ Result<std::vector<std::vector<float>>> admit_layers(const Geometry& geometry, c
     const std::vector<float>& weight = options.layers[l].index_norm_weight;
     const auto layer = static_cast<std::int64_t>(l);
     if (!weight.empty() && static_cast<std::int64_t>(weight.size()) != geometry.index_dim()) {
-      return invalid("index_norm_weight", fmt::format("layer {} has {} entries for {} dims", layer, weight.size(), geometry.index_dim()), {layer, -1});
+      return invalid("index_norm_weight",
+                     fmt::format("layer {} has {} entries for {} dims", layer, weight.size(), geometry.index_dim()),
+                     {layer, -1});
     }
     for (std::size_t i = 0; i < weight.size(); ++i) {
       if (std::isfinite(weight[i])) continue;
-      return Status::error(Code::kNotFinite, "index_norm_weight", fmt::format("index_norm_weight: entry {} of layer {} is {}", i, layer, weight[i]),
+      return Status::error(Code::kNotFinite, "index_norm_weight",
+                           fmt::format("index_norm_weight: entry {} of layer {} is {}", i, layer, weight[i]),
                            {layer, static_cast<std::int64_t>(i)});
     }
     weights.push_back(weight.empty() ? std::vector<float>(static_cast<std::size_t>(geometry.index_dim())) : weight);
@@ -43,7 +46,8 @@ Result<std::int64_t> admit_capacity(const Layout& layout, const CacheOptions& op
   if (options.capacity_tokens < 0 || options.capacity_tokens > kMostTokens) {
     return invalid("capacity_tokens", fmt::format("{} is not in 0..{}", options.capacity_tokens, kMostTokens));
   }
-  if (options.capacity_bytes < 0) return invalid("capacity_bytes", fmt::format("{} is negative", options.capacity_bytes));
+  if (options.capacity_bytes < 0)
+    return invalid("capacity_bytes", fmt::format("{} is negative", options.capacity_bytes));
   if (options.capacity_tokens > 0 && options.capacity_bytes > 0) {
     return invalid("capacity_bytes", "given beside capacity_tokens; one of them decides");
   }
@@ -56,7 +60,8 @@ Result<std::int64_t> admit_capacity(const Layout& layout, const CacheOptions& op
 }  // namespace
 
 Status not_found(SequenceId sequence) {
-  return Status::error(Code::kNotFound, "sequence", fmt::format("sequence: there is no sequence {}", sequence), {sequence, -1});
+  return Status::error(Code::kNotFound, "sequence", fmt::format("sequence: there is no sequence {}", sequence),
+                       {sequence, -1});
 }
 
 const Cache::Impl::Entry* Cache::Impl::find(SequenceId sequence) const {
@@ -153,7 +158,9 @@ Status Cache::truncate(SequenceId sequence, std::int64_t tokens) {
     if (!entry.ok()) return entry.status();
     const SequenceState& state = *(*entry)->state;
     if (tokens < 0 || tokens > state.run.tokens) {
-      return invalid("tokens", fmt::format("{} is not in 0..{}, what sequence {} holds", tokens, state.run.tokens, sequence), {sequence, -1});
+      return invalid("tokens",
+                     fmt::format("{} is not in 0..{}, what sequence {} holds", tokens, state.run.tokens, sequence),
+                     {sequence, -1});
     }
     impl_->publish(**entry, state_prefix(state, tokens));
     return {};

@@ -85,7 +85,8 @@ TEST_P(CacheOfAnyKind, ChunksGiveTheStateOfOneAppend) {
   auto cache = make_cache(geometry_, options_);
   const std::int64_t count = page_tokens_ + 2 * geometry_.group_tokens() + 1;
   const auto expected = plain_state(ids(7, count));
-  for (const std::int64_t chunk : {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{5}, std::int64_t{64}, count}) {
+  for (const std::int64_t chunk :
+       {std::int64_t{1}, std::int64_t{2}, std::int64_t{3}, std::int64_t{5}, std::int64_t{64}, count}) {
     const SequenceId sequence = *cache->add(anchor_);
     for (std::int64_t done = 0; done < count; done += chunk) {
       append(*cache, sequence, ids(7 + static_cast<TokenId>(done), std::min(chunk, count - done)));
@@ -202,7 +203,8 @@ TEST(Cache, ASnapshotOutlivesItsCache) {
   EXPECT_EQ(image(snapshot), plain_image(geometry, options, 2, ids(1, 30)));
 }
 
-// vllm#52109, MSLK#257: byte offsets past 2^31 and 2^32 in sparse mappings; the tokens' bytes must come from the right places.
+// vllm#52109, MSLK#257: byte offsets past 2^31 and 2^32 in sparse mappings; the tokens' bytes must come from the right
+// places.
 TEST(Cache, StridesWhoseByteOffsetsPassFourGigabytes) {
   const Geometry geometry = admit(small_options());
   const CacheOptions options = cache_options(1, 64);

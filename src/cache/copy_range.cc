@@ -42,7 +42,8 @@ TokenBatch piece_batch(const LayerView& from, std::int64_t position, std::int64_
   batch.first_position = position;
   batch.keys = block_view(from.key(position, 0), g.kv_dtype(), tokens, g.kv_heads(), g.head_dim(), from.page_tokens);
   if (!g.values_alias_keys()) {
-    batch.values = block_view(from.value(position, 0), g.kv_dtype(), tokens, g.kv_heads(), g.value_dim(), from.page_tokens);
+    batch.values =
+        block_view(from.value(position, 0), g.kv_dtype(), tokens, g.kv_heads(), g.value_dim(), from.page_tokens);
   }
   if (!from.indexed) return batch;
   batch.index_keys = from.raw_offset_bytes == kAbsent

@@ -73,13 +73,16 @@ Metadata describe(const Geometry& g, std::int64_t page_tokens) {
           {"norm_eps", fmt::format("{}", g.norm_eps())}};
 }
 
-Result<std::int64_t> integer_of(const Metadata& metadata, std::string_view key) { return number_of<std::int64_t>(metadata, key); }
+Result<std::int64_t> integer_of(const Metadata& metadata, std::string_view key) {
+  return number_of<std::int64_t>(metadata, key);
+}
 
 Result<GeometryOptions> options_of(const Metadata& metadata) {
   GeometryOptions options;
   const std::pair<std::string_view, std::int64_t*> integers[] = {
-      {"group_tokens", &options.group_tokens},     {"kv_heads", &options.kv_heads},   {"head_dim", &options.head_dim},
-      {"value_dim", &options.value_dim},           {"index_dim", &options.index_dim}, {"index_rotary_dim", &options.index_rotary_dim}};
+      {"group_tokens", &options.group_tokens}, {"kv_heads", &options.kv_heads},
+      {"head_dim", &options.head_dim},         {"value_dim", &options.value_dim},
+      {"index_dim", &options.index_dim},       {"index_rotary_dim", &options.index_rotary_dim}};
   for (const auto& [key, value] : integers) {
     const auto number = integer_of(metadata, key);
     if (!number.ok()) return number.status();
@@ -110,7 +113,8 @@ Result<GeometryOptions> options_of(const Metadata& metadata) {
 Status check_version(const Metadata& metadata) {
   const auto kind = metadata.find(kVersionKey);
   if (kind == metadata.end() || !kind->second.starts_with(kKind)) {
-    return corrupt("header", fmt::format("the metadata do not say that this is a cache ({} = {})", kVersionKey, kVersion));
+    return corrupt("header",
+                   fmt::format("the metadata do not say that this is a cache ({} = {})", kVersionKey, kVersion));
   }
   if (kind->second == kVersion) return {};
   return Status::error(Code::kUnsupported, "header",

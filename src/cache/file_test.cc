@@ -1,6 +1,4 @@
 // The promises of save and restore: everything comes back, and nothing that is not whole is taken.
-#include "seriatim/cache_file.hpp"
-
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,6 +8,7 @@
 
 #include "base/half.hpp"
 #include "cache/file_testing.hpp"
+#include "seriatim/cache_file.hpp"
 
 namespace seriatim {
 namespace {
@@ -243,8 +242,8 @@ TEST(CacheFile, WhatIsNoFileIsRefused) {
   EXPECT_EQ(cache->save(folder / "no/such/folder").code(), Code::kIo);
 }
 
-// The sum of finite raw keys may pass f32, and the pooled key is a NaN then. That is a state like any other: a score of it
-// is refused when it is asked for, but the file must come back whole.
+// The sum of finite raw keys may pass f32, and the pooled key is a NaN then. That is a state like any other: a score of
+// it is refused when it is asked for, but the file must come back whole.
 TEST(CacheFile, PooledKeysThatOverflowedComeBack) {
   const Folder folder;
   const Geometry geometry = admit(small_options());
@@ -295,12 +294,14 @@ TEST(CacheFile, ItsBytesDependOnTheStateAlone) {
     return slurp(folder / name);
   };
   const Bytes at_once = saved([](Cache& c, SequenceId s) { append(c, s, ids(1, 90)); }, "a");
-  const Bytes in_steps = saved([](Cache& c, SequenceId s) {
-    append(c, s, ids(1, 70));
-    append(c, s, ids(7000, 60));
-    EXPECT_TRUE(c.truncate(s, 70).ok());
-    append(c, s, ids(71, 20));
-  }, "b");
+  const Bytes in_steps = saved(
+      [](Cache& c, SequenceId s) {
+        append(c, s, ids(1, 70));
+        append(c, s, ids(7000, 60));
+        EXPECT_TRUE(c.truncate(s, 70).ok());
+        append(c, s, ids(71, 20));
+      },
+      "b");
   ASSERT_GT(at_once.size(), 8192u);
   EXPECT_EQ(at_once, in_steps);
 }

@@ -99,7 +99,8 @@ struct Parts {
     small[kChecksums] = cache_file::bytes_of<std::uint64_t>(checksums(header, small));
     Bytes out = file::to_bytes(header);
     out.insert(out.end(), pages.begin(), pages.end());
-    for (std::size_t s = kTokenPageHashes; s < kSectionCount; ++s) out.insert(out.end(), small[s].begin(), small[s].end());
+    for (std::size_t s = kTokenPageHashes; s < kSectionCount; ++s)
+      out.insert(out.end(), small[s].begin(), small[s].end());
     return out;
   }
 };

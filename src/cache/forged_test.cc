@@ -23,10 +23,13 @@ class CacheFileForged : public SavedCache {
     return make_cache(geometry_, options_)->restore(folder_ / "forged", mode).status();
   }
 
-  static void set(Bytes& bytes, std::size_t element, std::int64_t value) { std::memcpy(bytes.data() + 8 * element, &value, 8); }
+  static void set(Bytes& bytes, std::size_t element, std::int64_t value) {
+    std::memcpy(bytes.data() + 8 * element, &value, 8);
+  }
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, CacheFileForged, testing::Values("Plain"), [](const auto& param) { return std::string(param.param); });
+INSTANTIATE_TEST_SUITE_P(Kinds, CacheFileForged, testing::Values("Plain"),
+                         [](const auto& param) { return std::string(param.param); });
 
 TEST_P(CacheFileForged, NothingChangedIsAccepted) {
   for (const RestoreMode mode : kModes) {
@@ -54,26 +57,30 @@ TEST_P(CacheFileForged, StructureThatContradictsItselfIsRefused) {
   const auto sequences = [](std::size_t element, std::int64_t value) -> Edit {
     return [=](auto&, auto&, SmallSections& small, auto&) { set(small[kSequences], element, value); };
   };
-  expect_corrupt("sequences", sequences(0, -1));                      // id
-  expect_corrupt("sequences", sequences(0, 1));                       // the second's
-  expect_corrupt("sequences", sequences(1, -7));                      // anchor
-  expect_corrupt("sequences", sequences(2, -1));                      // tokens
+  expect_corrupt("sequences", sequences(0, -1));  // id
+  expect_corrupt("sequences", sequences(0, 1));   // the second's
+  expect_corrupt("sequences", sequences(1, -7));  // anchor
+  expect_corrupt("sequences", sequences(2, -1));  // tokens
   expect_corrupt("sequences", sequences(2, std::int64_t{1} << 40));
-  expect_corrupt("sequences", sequences(3, 64));                      // first slot
+  expect_corrupt("sequences", sequences(3, 64));  // first slot
   expect_corrupt("sequences", sequences(3, -1));
-  expect_corrupt("sequences", sequences(4, 16));                      // first group slot
-  expect_corrupt("sequences", sequences(5 + 3, 1));                   // of an empty sequence
+  expect_corrupt("sequences", sequences(4, 16));     // first group slot
+  expect_corrupt("sequences", sequences(5 + 3, 1));  // of an empty sequence
   expect_corrupt("token_table", sequences(2, 500));
   expect_corrupt("token_table", sequences(2, 1));
   expect_corrupt("token_table", [](auto&, auto&, SmallSections& small, auto&) { set(small[kTokenTable], 0, -1); });
   expect_corrupt("token_table", [](auto&, auto&, SmallSections& small, auto&) { set(small[kTokenTable], 0, 1000); });
   expect_corrupt("pooled_table", [](auto&, auto&, SmallSections& small, auto&) { set(small[kPooledTable], 0, 1000); });
-  expect_corrupt("token_table", [](auto&, auto&, SmallSections& small, auto&) { set(small[kTokenTable], 0, 1); });  // page 0 is nobody's
+  expect_corrupt("token_table", [](auto&, auto&, SmallSections& small, auto&) {
+    set(small[kTokenTable], 0, 1);
+  });  // page 0 is nobody's
   expect_corrupt("indexed", [](auto&, auto&, SmallSections& small, auto&) { small[kIndexed][0] = std::byte{2}; });
   expect_corrupt("index_norm_weights", [](auto&, Shapes& shapes, auto&, auto&) { shapes[kIndexNormWeights] = {8, 3}; });
-  expect_corrupt("token_pages", [](auto&, Shapes& shapes, auto&, auto&) { shapes[kTokenPages] = {1, shapes[kTokenPages][0] * shapes[kTokenPages][1]}; });
-  for (const char* key : {"page_tokens", "group_tokens", "kv_heads", "head_dim", "value_dim", "values_alias_keys", "kv_dtype",
-                          "index_dim", "index_rotary_dim", "index_dtype", "pooling", "norm_eps"}) {
+  expect_corrupt("token_pages", [](auto&, Shapes& shapes, auto&, auto&) {
+    shapes[kTokenPages] = {1, shapes[kTokenPages][0] * shapes[kTokenPages][1]};
+  });
+  for (const char* key : {"page_tokens", "group_tokens", "kv_heads", "head_dim", "value_dim", "values_alias_keys",
+                          "kv_dtype", "index_dim", "index_rotary_dim", "index_dtype", "pooling", "norm_eps"}) {
     expect_corrupt("header", [&](Metadata& m, auto&, auto&, auto&) { m.erase(key); });
     expect_corrupt("header", [&](Metadata& m, auto&, auto&, auto&) { m[key] = "x"; });
     expect_corrupt("header", [&](Metadata& m, auto&, auto&, auto&) { m[key] = "-3"; });
@@ -127,7 +134,8 @@ TEST_P(CacheFileForged, ElementsThatAppendWouldRefuseAreRefused) {
 
 TEST_P(CacheFileForged, VerifyFindsPooledKeysThatAreNotThoseOfTheRawKeys) {
   const auto spoil = [](auto&, cache_file::Shapes& shapes, cache_file::SmallSections& small, Bytes& pages) {
-    const auto tokens = static_cast<std::size_t>(shapes[cache_file::kTokenPages][0] * shapes[cache_file::kTokenPages][1]);
+    const auto tokens =
+        static_cast<std::size_t>(shapes[cache_file::kTokenPages][0] * shapes[cache_file::kTokenPages][1]);
     const auto page_bytes = static_cast<std::size_t>(shapes[cache_file::kPooledPages][1]);
     pages[tokens + 2 * 4] ^= std::byte{1};  // group 2 of the first page, dim 0
     set(small[cache_file::kPooledPageHashes], 0,
@@ -160,7 +168,15 @@ TEST(CacheFile, AnotherGeometryIsRefusedByName) {
   };
   const auto same = [](auto&) {};
   EXPECT_EQ(refusal(same, same), "");
-  EXPECT_EQ(refusal([](auto& g) { g.query_heads = 8; g.budget_tokens = 64; g.index_heads = 3; g.relu = false; }, same), "");
+  EXPECT_EQ(refusal(
+                [](auto& g) {
+                  g.query_heads = 8;
+                  g.budget_tokens = 64;
+                  g.index_heads = 3;
+                  g.relu = false;
+                },
+                same),
+            "");
   EXPECT_EQ(refusal([](auto& g) { g.kv_heads = 1; }, same), "kv_heads");
   EXPECT_EQ(refusal([](auto& g) { g.head_dim = 8; }, same), "head_dim");
   EXPECT_EQ(refusal([](auto& g) { g.value_dim = 6; }, same), "value_dim");

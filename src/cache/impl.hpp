@@ -15,8 +15,8 @@
 
 namespace seriatim {
 
-// Two locks. `writing` is held for the whole of every call that changes anything. `publishing` guards `sequences` and is
-// held for a few instructions; readers take it alone, so they never wait for a writer's work.
+// Two locks. `writing` is held for the whole of every call that changes anything. `publishing` guards `sequences` and
+// is held for a few instructions; readers take it alone, so they never wait for a writer's work.
 struct Cache::Impl {
   struct Entry {
     SequenceId id = 0;

@@ -20,7 +20,8 @@ bool same_element(const std::byte* a, const std::byte* b, DType dtype) {
 }
 
 // Pools a layer's raw keys again and compares.
-Status check_pooled(const LayerView& view, const std::vector<float>& norm_weight, std::int64_t row, std::int64_t layer) {
+Status check_pooled(const LayerView& view, const std::vector<float>& norm_weight, std::int64_t row,
+                    std::int64_t layer) {
   if (view.raw_offset_bytes == kAbsent) return {};
   const Geometry& g = *view.geometry;
   const std::int64_t r = g.group_tokens();
@@ -36,15 +37,17 @@ Status check_pooled(const LayerView& view, const std::vector<float>& norm_weight
       coordinates[static_cast<std::size_t>(t)] = view.coordinates(first + t);
     }
     Status status = pool_keys(g, dense_view(norm_weight.data(), DType::kF32, {g.index_dim()}),
-                              dense_view(std::as_const(raw).data(), g.index_dtype(), {r, g.index_dim()}), first, coordinates.data(),
-                              dense_view(pooled.data(), g.index_dtype(), {1, g.index_dim()}));
+                              dense_view(std::as_const(raw).data(), g.index_dtype(), {r, g.index_dim()}), first,
+                              coordinates.data(), dense_view(pooled.data(), g.index_dtype(), {1, g.index_dim()}));
     if (!status.ok()) return status;
     for (std::int64_t i = 0; i < g.index_dim(); ++i) {
       const std::byte* stored = view.pooled.group(group) + i * PooledKeys::kPanelGroups * element;
       if (same_element(stored, pooled.data() + i * element, g.index_dtype())) continue;
-      return cache_file::corrupt("pooled_pages",
-                                 fmt::format("group {} of layer {} in row {} of sequences is not the pooled key of its raw keys", group, layer, row),
-                                 {row, group});
+      return cache_file::corrupt(
+          "pooled_pages",
+          fmt::format("group {} of layer {} in row {} of sequences is not the pooled key of its raw keys", group, layer,
+                      row),
+          {row, group});
     }
   }
   return {};

@@ -132,7 +132,8 @@ void copy_pooled_slots(const Geometry& geometry, const Layout& layout, const std
       if (lanes == kPanel) {
         copy_range(from, to, offset, panel);
       } else {  // the other lanes may be written at this moment
-        for (std::int64_t i = 0; i < dim; ++i) copy_range(from, to, offset + (i * kPanel + lane) * element, lanes * element);
+        for (std::int64_t i = 0; i < dim; ++i)
+          copy_range(from, to, offset + (i * kPanel + lane) * element, lanes * element);
       }
       slot += lanes;
     }

@@ -13,10 +13,10 @@ inline constexpr std::int64_t kAbsent = -1;
 
 // Byte offsets of one layer's blocks; kAbsent where it has none.
 struct LayerLayout {
-  std::int64_t keys = 0;           // token page: [kv_heads][page_tokens][head_dim]
-  std::int64_t values = kAbsent;   // token page: [kv_heads][page_tokens][value_dim]; absent when they alias the keys
-  std::int64_t raw = kAbsent;      // token page: [page_tokens][index_dim]; absent without an index or with pooling none
-  std::int64_t pooled = kAbsent;   // pooled page: page_groups / 16 panels; absent without an index
+  std::int64_t keys = 0;          // token page: [kv_heads][page_tokens][head_dim]
+  std::int64_t values = kAbsent;  // token page: [kv_heads][page_tokens][value_dim]; absent when they alias the keys
+  std::int64_t raw = kAbsent;     // token page: [page_tokens][index_dim]; absent without an index or with pooling none
+  std::int64_t pooled = kAbsent;  // pooled page: page_groups / 16 panels; absent without an index
 };
 
 struct Layout {

@@ -96,7 +96,8 @@ Result<int> take_slot(std::uintptr_t begin, std::uintptr_t end) {
     ++slot.version;
     return i;
   }
-  return Status::error(Code::kCapacity, "file", fmt::format("file: {} files are mapped already", Mapping::kMostMappings));
+  return Status::error(Code::kCapacity, "file",
+                       fmt::format("file: {} files are mapped already", Mapping::kMostMappings));
 }
 
 void free_slot(int i) noexcept {
@@ -143,7 +144,8 @@ void dispose(Mapping* mapping) noexcept {
 }
 
 Status damaged_error() {
-  return Status::error(Code::kIo, "file", "file: it was cut short while it was mapped; what was read past its end is zeros");
+  return Status::error(Code::kIo, "file",
+                       "file: it was cut short while it was mapped; what was read past its end is zeros");
 }
 
 }  // namespace seriatim

@@ -40,7 +40,9 @@ class Judge {
   void look(std::int64_t offset, std::span<const std::byte> chunk, DType dtype) {
     XXH3_64bits_update(&state_, chunk.data(), chunk.size());
     const bool floats = dtype != DType::kI32;
-    if (floats) largest_ = std::max(largest_, rules_.kernels.largest(chunk.data(), std::ssize(chunk) / dtype_bytes(dtype), dtype));
+    if (floats)
+      largest_ =
+          std::max(largest_, rules_.kernels.largest(chunk.data(), std::ssize(chunk) / dtype_bytes(dtype), dtype));
     if (fault_ >= 0 || rules_.may_overflow || (floats && std::isfinite(largest_))) return;
     const std::int64_t found = first_fault(chunk, dtype);
     if (found >= 0) fault_ = offset + found;
@@ -52,9 +54,11 @@ class Judge {
       return cache_file::corrupt(section, fmt::format("the checksum of page {} is another", number_), {number_, -1});
     }
     if (fault_ < 0) return largest_;
-    return Status::error(Code::kNotFinite, section,
-                         fmt::format("{}: page {} has an element that is not finite, or a negative coordinate, at byte {}", section, number_, fault_),
-                         {number_, fault_});
+    return Status::error(
+        Code::kNotFinite, section,
+        fmt::format("{}: page {} has an element that is not finite, or a negative coordinate, at byte {}", section,
+                    number_, fault_),
+        {number_, fault_});
   }
 
  private:
@@ -82,8 +86,8 @@ Result<float> judge(const PageRules& rules, std::int64_t number, std::uint64_t h
 
 }  // namespace
 
-Result<float> read_page(const InputFile& file, const PageRules& rules, std::int64_t section_at, std::int64_t number, std::uint64_t hash,
-                        std::span<std::byte> page) {
+Result<float> read_page(const InputFile& file, const PageRules& rules, std::int64_t section_at, std::int64_t number,
+                        std::uint64_t hash, std::span<std::byte> page) {
   const std::int64_t page_at = section_at + number * std::ssize(page);
   return judge(rules, number, hash, [&](std::int64_t offset, std::int64_t bytes) -> Result<std::span<const std::byte>> {
     const auto into = page.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
@@ -92,7 +96,8 @@ Result<float> read_page(const InputFile& file, const PageRules& rules, std::int6
   });
 }
 
-Result<float> check_page(const PageRules& rules, std::int64_t number, std::uint64_t hash, std::span<const std::byte> page) {
+Result<float> check_page(const PageRules& rules, std::int64_t number, std::uint64_t hash,
+                         std::span<const std::byte> page) {
   return judge(rules, number, hash, [&](std::int64_t offset, std::int64_t bytes) -> Result<std::span<const std::byte>> {
     return page.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));
   });

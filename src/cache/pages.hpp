@@ -20,11 +20,11 @@ class PagePool;
 
 struct Page : Counted {
   std::byte* data = nullptr;
-  Ref<Mapping> mapping;      // when it is part of a file: then it is never written
+  Ref<Mapping> mapping;  // when it is part of a file: then it is never written
   PagePool* pool = nullptr;
   Page* next_free = nullptr;
-  std::int64_t mark = 0;     // slots in use by any holder, published or staged
-  bool claimed = false;      // a staged sequence is writing past the public count, in place
+  std::int64_t mark = 0;  // slots in use by any holder, published or staged
+  bool claimed = false;   // a staged sequence is writing past the public count, in place
 };
 
 void dispose(Page* page) noexcept;
@@ -44,7 +44,8 @@ class PagePool {
   // Errors  Capacity: the limit is reached. OutOfMemory.
   Result<Ref<Page>> acquire();
 
-  // A page of a mapped file, all slots in use. It takes none of the limit and goes with its last holder. Throws bad_alloc.
+  // A page of a mapped file, all slots in use. It takes none of the limit and goes with its last holder. Throws
+  // bad_alloc.
   Ref<Page> wrap(Ref<Mapping> mapping, const std::byte* data);
 
   // Makes the pool hold its limit, so that acquire never needs memory again. Errors  OutOfMemory.

@@ -33,13 +33,15 @@ struct Frame {
 
 Result<std::string> read_header(const InputFile& file) {
   std::uint64_t length = 0;
-  if (file.size() < static_cast<std::int64_t>(sizeof length)) return corrupt("header", "the file ends before the header's length");
+  if (file.size() < static_cast<std::int64_t>(sizeof length))
+    return corrupt("header", "the file ends before the header's length");
   if (Status s = file.read(0, std::as_writable_bytes(std::span(&length, 1))); !s.ok()) return s;
   if (length > static_cast<std::uint64_t>(file.size()) - sizeof length) {
     return corrupt("header", fmt::format("claims {} bytes, the file has {} left", length, file.size() - 8));
   }
   if (length > static_cast<std::uint64_t>(kMaxHeaderBytes)) {
-    return Status::error(Code::kUnsupported, "header", fmt::format("header: {} bytes, the limit is {}", length, kMaxHeaderBytes));
+    return Status::error(Code::kUnsupported, "header",
+                         fmt::format("header: {} bytes, the limit is {}", length, kMaxHeaderBytes));
   }
   std::string header(sizeof length + static_cast<std::size_t>(length), '\0');
   if (Status s = file.read(0, std::as_writable_bytes(std::span<char>(header))); !s.ok()) return s;
@@ -83,7 +85,8 @@ Result<SmallSections> read_small_sections(const InputFile& file, const Frame& fr
     if (Status status = file.read(frame.at[s], small[s]); !status.ok()) return status;
   }
   const auto sums = checksums(frame.header, small);
-  if (small[kChecksums].size() != sizeof sums) return corrupt("checksums", fmt::format("not {} of them", kChecksumCount));
+  if (small[kChecksums].size() != sizeof sums)
+    return corrupt("checksums", fmt::format("not {} of them", kChecksumCount));
   std::array<std::uint64_t, kChecksumCount> stored;
   std::memcpy(stored.data(), small[kChecksums].data(), sizeof stored);
   if (stored[0] != sums[0]) return corrupt("header", "its checksum is another");
@@ -110,7 +113,8 @@ Result<Geometry> admit_geometry(const Frame& frame, const SmallSections& small) 
   options->inv_freq = values_of<float>(small[kInvFreq]);
   options->rope_axes = values_of<std::uint8_t>(small[kRopeAxes]);
   if (static_cast<std::int64_t>(options->inv_freq.size()) != options->index_rotary_dim / 2) {
-    return corrupt("inv_freq", fmt::format("{} entries for {} rotary dims", options->inv_freq.size(), options->index_rotary_dim));
+    return corrupt("inv_freq",
+                   fmt::format("{} entries for {} rotary dims", options->inv_freq.size(), options->index_rotary_dim));
   }
   auto geometry = Geometry::admit(std::move(*options));
   if (!geometry.ok()) return corrupt("header", geometry.status().message());
@@ -125,14 +129,16 @@ Result<CacheOptions> layer_options(const Frame& frame, const SmallSections& smal
   const auto dims = static_cast<std::size_t>(geometry.index_dim());
   if (indexed.empty()) return corrupt("indexed", "there is no layer");
   if (*page_tokens < 1) return corrupt("header", "page_tokens is not positive");
-  if (frame.shapes[kIndexNormWeights][0] != std::ssize(indexed) || frame.shapes[kIndexNormWeights][1] != geometry.index_dim()) {
+  if (frame.shapes[kIndexNormWeights][0] != std::ssize(indexed) ||
+      frame.shapes[kIndexNormWeights][1] != geometry.index_dim()) {
     return corrupt("index_norm_weights", fmt::format("not of shape [{}, {}]", indexed.size(), dims));
   }
   CacheOptions options;
   options.page_tokens = *page_tokens;
   options.layers.resize(indexed.size());
   for (std::size_t l = 0; l < indexed.size(); ++l) {
-    if (indexed[l] > 1) return corrupt("indexed", fmt::format("entry {} is neither 0 nor 1", l), {-1, static_cast<std::int64_t>(l)});
+    if (indexed[l] > 1)
+      return corrupt("indexed", fmt::format("entry {} is neither 0 nor 1", l), {-1, static_cast<std::int64_t>(l)});
     const auto first = weights.begin() + static_cast<std::ptrdiff_t>(l * dims);
     options.layers[l].indexed = indexed[l] == 1;
     options.layers[l].index_norm_weight.assign(first, first + static_cast<std::ptrdiff_t>(dims));
@@ -142,10 +148,12 @@ Result<CacheOptions> layer_options(const Frame& frame, const SmallSections& smal
 
 Status check_pages(const Frame& frame, std::size_t pages, std::size_t hashes, std::int64_t page_bytes) {
   if (frame.shapes[pages][1] != page_bytes) {
-    return corrupt(kSections[pages].name, fmt::format("pages of {} bytes where the geometry makes {}", frame.shapes[pages][1], page_bytes));
+    return corrupt(kSections[pages].name,
+                   fmt::format("pages of {} bytes where the geometry makes {}", frame.shapes[pages][1], page_bytes));
   }
   if (frame.shapes[hashes][0] != frame.shapes[pages][0]) {
-    return corrupt(kSections[hashes].name, fmt::format("{} entries for {} pages", frame.shapes[hashes][0], frame.shapes[pages][0]));
+    return corrupt(kSections[hashes].name,
+                   fmt::format("{} entries for {} pages", frame.shapes[hashes][0], frame.shapes[pages][0]));
   }
   return {};
 }
@@ -158,16 +166,19 @@ class TableCutter {
 
   Result<std::span<const std::int64_t>> next(std::int64_t row, std::int64_t first, std::int64_t slots) {
     if (first < 0 || first >= page_slots_ || (slots == 0 && first != 0)) {
-      return corrupt("sequences", fmt::format("row {} begins at slot {} of a page of {}", row, first, page_slots_), {row, -1});
+      return corrupt("sequences", fmt::format("row {} begins at slot {} of a page of {}", row, first, page_slots_),
+                     {row, -1});
     }
     const std::int64_t pages = pages_for(first, slots, page_slots_);
-    if (pages > std::ssize(left_)) return corrupt(kSections[section_].name, fmt::format("it ends within row {} of sequences", row), {row, -1});
+    if (pages > std::ssize(left_))
+      return corrupt(kSections[section_].name, fmt::format("it ends within row {} of sequences", row), {row, -1});
     const auto piece = left_.first(static_cast<std::size_t>(pages));
     left_ = left_.subspan(static_cast<std::size_t>(pages));
     return piece;
   }
   Status finish() const {
-    return left_.empty() ? Status() : corrupt(kSections[section_].name, fmt::format("{} entries are nobody's", left_.size()));
+    return left_.empty() ? Status()
+                         : corrupt(kSections[section_].name, fmt::format("{} entries are nobody's", left_.size()));
   }
 
  private:
@@ -181,13 +192,15 @@ Status check_table(Section section, std::span<const std::int64_t> table, std::in
   std::vector<bool> named(static_cast<std::size_t>(pages));
   for (std::size_t i = 0; i < table.size(); ++i) {
     if (table[i] < 0 || table[i] >= pages) {
-      return corrupt(kSections[section].name, fmt::format("entry {} is not one of {} pages", i, pages), {-1, static_cast<std::int64_t>(i)});
+      return corrupt(kSections[section].name, fmt::format("entry {} is not one of {} pages", i, pages),
+                     {-1, static_cast<std::int64_t>(i)});
     }
     named[static_cast<std::size_t>(table[i])] = true;
   }
   const auto unnamed = std::find(named.begin(), named.end(), false);
   if (unnamed == named.end()) return {};
-  return corrupt(kSections[section].name, fmt::format("page {} is nobody's", unnamed - named.begin()), {unnamed - named.begin(), -1});
+  return corrupt(kSections[section].name, fmt::format("page {} is nobody's", unnamed - named.begin()),
+                 {unnamed - named.begin(), -1});
 }
 
 Status read_sequences(const std::vector<std::int64_t>& rows, CacheFile& out) {
@@ -197,9 +210,11 @@ Status read_sequences(const std::vector<std::int64_t>& rows, CacheFile& out) {
   for (std::size_t begin = 0; begin < rows.size(); begin += kSequenceColumns) {
     const auto row = static_cast<std::int64_t>(begin / kSequenceColumns);
     const std::int64_t* column = rows.data() + begin;
-    CacheFile::Sequence sequence{column[kId], {column[kAnchor], column[kTokens]}, column[kFirstSlot], column[kFirstGroupSlot], {}, {}};
+    CacheFile::Sequence sequence{
+        column[kId], {column[kAnchor], column[kTokens]}, column[kFirstSlot], column[kFirstGroupSlot], {}, {}};
     if (sequence.id < 0) return corrupt("sequences", fmt::format("row {} has a negative id", row), {row, -1});
-    if (Status s = out.geometry.check_run(sequence.run, row); !s.ok()) return corrupt("sequences", s.message(), {row, -1});
+    if (Status s = out.geometry.check_run(sequence.run, row); !s.ok())
+      return corrupt("sequences", s.message(), {row, -1});
     auto token_pages = tokens.next(row, sequence.first_slot, sequence.run.tokens);
     if (!token_pages.ok()) return token_pages.status();
     const std::int64_t slots = out.layout.pooled_page_bytes == 0 ? 0 : out.geometry.groups(sequence.run.tokens);
@@ -235,7 +250,8 @@ Result<CacheFile> CacheFile::open(const std::string& path) {
   if (!layout.ok()) return corrupt("header", layout.status().message());
   if (Status s = check_pages(*frame, kTokenPages, kTokenPageHashes, layout->token_page_bytes); !s.ok()) return s;
   if (Status s = check_pages(*frame, kPooledPages, kPooledPageHashes, layout->pooled_page_bytes); !s.ok()) return s;
-  CacheFile out{std::move(*file), std::move(*geometry), std::move(*options), std::move(*layout), {}, {}, {}, {}, {}, 0, 0};
+  CacheFile out{
+      std::move(*file), std::move(*geometry), std::move(*options), std::move(*layout), {}, {}, {}, {}, {}, 0, 0};
   out.token_page_hashes = values_of<std::uint64_t>((*small)[kTokenPageHashes]);
   out.pooled_page_hashes = values_of<std::uint64_t>((*small)[kPooledPageHashes]);
   out.token_table = values_of<std::int64_t>((*small)[kTokenTable]);

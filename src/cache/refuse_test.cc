@@ -57,8 +57,8 @@ TEST_F(CacheRefuses, ElementsThatAreNotFiniteNamingTensorTokenAndElement) {
     std::int64_t row_elements;
   };
   int refusals = 0;
-  for (const auto& [tensor, bytes, row_elements] :
-       {Case{"keys", &Batch::keys, 12}, Case{"values", &Batch::values, 10}, Case{"index_keys", &Batch::index_keys, 8}}) {
+  for (const auto& [tensor, bytes, row_elements] : {Case{"keys", &Batch::keys, 12}, Case{"values", &Batch::values, 10},
+                                                    Case{"index_keys", &Batch::index_keys, 8}}) {
     for (const float fault : {std::numeric_limits<float>::quiet_NaN(), -std::numeric_limits<float>::quiet_NaN(),
                               std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
       for (const std::int64_t token : {0, 4}) {
@@ -153,7 +153,8 @@ TEST_F(CacheRefuses, ASecondTransactionAndChangesBehindTheOpenOnesBack) {
   EXPECT_EQ(cache_->reset(sequence_).code(), Code::kInvalidArgument);
   EXPECT_EQ(cache_->remove(sequence_).code(), Code::kInvalidArgument);
   transaction->rollback();
-  EXPECT_EQ(transaction->append(sequence_, 0, make_batch(geometry_, 0, 24, ids(80, 3)).view).code(), Code::kInvalidArgument);
+  EXPECT_EQ(transaction->append(sequence_, 0, make_batch(geometry_, 0, 24, ids(80, 3)).view).code(),
+            Code::kInvalidArgument);
   EXPECT_EQ(transaction->commit().code(), Code::kInvalidArgument);
 }
 
@@ -177,11 +178,13 @@ TEST(Cache, OptionsThatDoNotFitAreRefusedByName) {
   };
   EXPECT_EQ(refusal([](CacheOptions& o) { o.layers.clear(); }), "layers");
   EXPECT_EQ(refusal([](CacheOptions& o) { o.capacity_tokens = -1; }), "capacity_tokens");
-  EXPECT_EQ(refusal([](CacheOptions& o) { o.capacity_tokens = std::numeric_limits<std::int64_t>::max(); }), "capacity_tokens");
+  EXPECT_EQ(refusal([](CacheOptions& o) { o.capacity_tokens = std::numeric_limits<std::int64_t>::max(); }),
+            "capacity_tokens");
   EXPECT_EQ(refusal([](CacheOptions& o) { o.page_tokens = 63; }), "page_tokens");
   EXPECT_EQ(refusal([](CacheOptions& o) { o.page_tokens = -64; }), "page_tokens");
   EXPECT_EQ(refusal([](CacheOptions& o) { o.layers[1].index_norm_weight.resize(7); }), "index_norm_weight");
-  EXPECT_EQ(refusal([](CacheOptions& o) { o.layers[1].index_norm_weight[2] = std::numeric_limits<float>::infinity(); }), "index_norm_weight");
+  EXPECT_EQ(refusal([](CacheOptions& o) { o.layers[1].index_norm_weight[2] = std::numeric_limits<float>::infinity(); }),
+            "index_norm_weight");
 }
 
 }  // namespace

@@ -17,7 +17,8 @@ namespace {
 using namespace cache_file;
 
 Status differs(std::string_view name, std::string_view what) {
-  return Status::error(Code::kInvalidArgument, name, fmt::format("{}: the file was saved with another: {}", name, what));
+  return Status::error(Code::kInvalidArgument, name,
+                       fmt::format("{}: the file was saved with another: {}", name, what));
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -33,13 +34,16 @@ Status check_same(const Store& store, const CacheFile& file) {
   }
   const auto inv_freq = [](const Geometry& g) { return std::vector<float>(g.inv_freq().begin(), g.inv_freq().end()); };
   if (!same_bits(inv_freq(store.geometry), inv_freq(file.geometry))) return differs("inv_freq", "not the same bits");
-  if (!std::ranges::equal(store.geometry.rope_axes(), file.geometry.rope_axes())) return differs("rope_axes", "not the same axes");
+  if (!std::ranges::equal(store.geometry.rope_axes(), file.geometry.rope_axes()))
+    return differs("rope_axes", "not the same axes");
   if (file.options.layers.size() != store.layout.layers.size()) {
-    return differs("layers", fmt::format("{} in the file, {} here", file.options.layers.size(), store.layout.layers.size()));
+    return differs("layers",
+                   fmt::format("{} in the file, {} here", file.options.layers.size(), store.layout.layers.size()));
   }
   for (std::size_t l = 0; l < file.options.layers.size(); ++l) {
     const bool indexed = store.layout.layers[l].pooled != kAbsent;
-    if (file.options.layers[l].indexed != indexed) return differs("layers", fmt::format("layer {} has an index in only one of them", l));
+    if (file.options.layers[l].indexed != indexed)
+      return differs("layers", fmt::format("layer {} has an index in only one of them", l));
     if (!same_bits(file.options.layers[l].index_norm_weight, store.norm_weights[l])) {
       return differs("index_norm_weight", fmt::format("layer {} has not the same bits", l));
     }
@@ -68,7 +72,8 @@ Result<Pages> copy_pages(const CacheFile& file, const PageSource& source) {
     auto page = source.pool.acquire();
     if (!page.ok()) return page.status();
     const std::span<std::byte> into((*page)->data, static_cast<std::size_t>(source.page_bytes));
-    const auto largest = read_page(file.file, source.rules, source.at, static_cast<std::int64_t>(i), source.hashes[i], into);
+    const auto largest =
+        read_page(file.file, source.rules, source.at, static_cast<std::int64_t>(i), source.hashes[i], into);
     if (!largest.ok()) return largest.status();
     read.largest = std::max(read.largest, *largest);
     read.pages.push_back(std::move(*page));
@@ -118,37 +123,50 @@ struct LoadedPages {
 Result<LoadedPages> load_pages(Store& store, const CacheFile& file, RestoreMode mode) {
   const bool pools = store.geometry.pooling() == Pooling::kMean;
   const RowKernels& kernels = row_kernels(store.kernels);
-  const PageSource tokens{{kSections[kTokenPages].name, store.layout.token_blocks, false, kernels}, file.token_pages_at,
-                          file.token_page_hashes, store.layout.token_page_bytes, store.token_pages};
-  const PageSource pooled{{kSections[kPooledPages].name, store.layout.pooled_blocks, pools, kernels}, file.pooled_pages_at,
-                          file.pooled_page_hashes, store.layout.pooled_page_bytes, store.pooled_pages};
+  const PageSource tokens{{kSections[kTokenPages].name, store.layout.token_blocks, false, kernels},
+                          file.token_pages_at,
+                          file.token_page_hashes,
+                          store.layout.token_page_bytes,
+                          store.token_pages};
+  const PageSource pooled{{kSections[kPooledPages].name, store.layout.pooled_blocks, pools, kernels},
+                          file.pooled_pages_at,
+                          file.pooled_page_hashes,
+                          store.layout.pooled_page_bytes,
+                          store.pooled_pages};
   LoadedPages loaded;
   if (mode != RestoreMode::kCopy && !file.mappable()) {
-    return Status::error(Code::kUnsupported, "token_pages", "token_pages: not at a multiple of 64 bytes; restore by copying");
+    return Status::error(Code::kUnsupported, "token_pages",
+                         "token_pages: not at a multiple of 64 bytes; restore by copying");
   }
   const bool map = mode != RestoreMode::kCopy && !file.token_page_hashes.empty();
   const std::int64_t begin = std::min(tokens.at, pooled.at);
   if (map) {
-    const auto end_of = [](const PageSource& s) { return s.at + static_cast<std::int64_t>(s.hashes.size()) * s.page_bytes; };
-    auto mapping = Mapping::map(file.file.descriptor(), begin, std::max(end_of(tokens), end_of(pooled)) - begin, store.mapped_bytes,
-                                store.bookkeeping_bytes);
+    const auto end_of = [](const PageSource& s) {
+      return s.at + static_cast<std::int64_t>(s.hashes.size()) * s.page_bytes;
+    };
+    auto mapping = Mapping::map(file.file.descriptor(), begin, std::max(end_of(tokens), end_of(pooled)) - begin,
+                                store.mapped_bytes, store.bookkeeping_bytes);
     if (!mapping.ok()) return mapping.status();
     loaded.mapping = std::move(*mapping);
   }
   for (const auto& [source, pages] : {std::pair{&tokens, &loaded.tokens}, std::pair{&pooled, &loaded.pooled}}) {
-    auto read = map ? map_pages(loaded.mapping, begin, mode == RestoreMode::kMapVerified, *source) : copy_pages(file, *source);
+    auto read =
+        map ? map_pages(loaded.mapping, begin, mode == RestoreMode::kMapVerified, *source) : copy_pages(file, *source);
     if (!read.ok()) return read.status();
     *pages = std::move(*read);
   }
   return loaded;
 }
 
-Ref<const SequenceState> make_state(const Ref<Store>& store, const LoadedPages& pages, const CacheFile::Sequence& sequence) {
+Ref<const SequenceState> make_state(const Ref<Store>& store, const LoadedPages& pages,
+                                    const CacheFile::Sequence& sequence) {
   const Layout& layout = store->layout;
   const std::int64_t groups = layout.pooled_page_bytes == 0 ? 0 : store->geometry.groups(sequence.run.tokens);
-  Span tokens{make_table(store->bookkeeping_bytes, pages.tokens.pages, sequence.token_pages, sequence.first_slot + sequence.run.tokens, layout.page_tokens),
+  Span tokens{make_table(store->bookkeeping_bytes, pages.tokens.pages, sequence.token_pages,
+                         sequence.first_slot + sequence.run.tokens, layout.page_tokens),
               sequence.first_slot};
-  Span pooled{make_table(store->bookkeeping_bytes, pages.pooled.pages, sequence.pooled_pages, sequence.first_group_slot + groups, layout.page_groups),
+  Span pooled{make_table(store->bookkeeping_bytes, pages.pooled.pages, sequence.pooled_pages,
+                         sequence.first_group_slot + groups, layout.page_groups),
               sequence.first_group_slot};
   return SequenceState::make(store, sequence.run, std::move(tokens), std::move(pooled), pages.pooled.largest,
                              sequence.run.tokens == 0 ? Ref<Mapping>() : pages.mapping);

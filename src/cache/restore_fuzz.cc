@@ -20,7 +20,8 @@ using namespace seriatim;
 using namespace seriatim::cache_file;
 using Bytes = std::vector<std::byte>;
 
-void put_hashes(Bytes& file, std::size_t pages_at, const std::vector<std::int64_t>& shape, std::size_t hashes_at, std::size_t hashes_bytes) {
+void put_hashes(Bytes& file, std::size_t pages_at, const std::vector<std::int64_t>& shape, std::size_t hashes_at,
+                std::size_t hashes_bytes) {
   const auto page_bytes = static_cast<std::size_t>(shape[1]);
   for (std::size_t i = 0; i < static_cast<std::size_t>(shape[0]) && 8 * i + 8 <= hashes_bytes; ++i) {
     const std::uint64_t sum = hash(std::span<const std::byte>(file).subspan(pages_at + i * page_bytes, page_bytes));
@@ -35,18 +36,24 @@ void make_checksums_right(Bytes& file) {
   if (length > file.size() - sizeof length) return;
   const std::string header(reinterpret_cast<const char*>(file.data()), sizeof length + length);
   const auto parsed = seriatim::file::parse_safetensors_header(std::string_view(header).substr(sizeof length), {});
-  if (!parsed.ok() || !seriatim::file::check_safetensors_entries(parsed->entries, std::ssize(file) - std::ssize(header)).ok()) return;
+  if (!parsed.ok() ||
+      !seriatim::file::check_safetensors_entries(parsed->entries, std::ssize(file) - std::ssize(header)).ok())
+    return;
   std::array<const SafetensorsEntry*, kSectionCount> entries{};
   for (const SafetensorsEntry& entry : parsed->entries) {
     for (std::size_t s = 0; s < kSectionCount; ++s) {
-      if (entry.name == kSections[s].name && entry.dtype == kSections[s].dtype && entry.shape.size() == kSections[s].rank) entries[s] = &entry;
+      if (entry.name == kSections[s].name && entry.dtype == kSections[s].dtype &&
+          entry.shape.size() == kSections[s].rank)
+        entries[s] = &entry;
     }
   }
   for (const auto* entry : entries) {
     if (entry == nullptr) return;
   }
   const auto at = [&](std::size_t s) { return header.size() + static_cast<std::size_t>(entries[s]->begin_bytes); };
-  const auto bytes = [&](std::size_t s) { return static_cast<std::size_t>(entries[s]->end_bytes - entries[s]->begin_bytes); };
+  const auto bytes = [&](std::size_t s) {
+    return static_cast<std::size_t>(entries[s]->end_bytes - entries[s]->begin_bytes);
+  };
   put_hashes(file, at(kTokenPages), entries[kTokenPages]->shape, at(kTokenPageHashes), bytes(kTokenPageHashes));
   put_hashes(file, at(kPooledPages), entries[kPooledPages]->shape, at(kPooledPageHashes), bytes(kPooledPageHashes));
   SmallSections small;

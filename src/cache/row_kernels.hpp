@@ -12,7 +12,8 @@
 #include "seriatim/tensor.hpp"
 
 // One line per dtype that a page's elements may have: X(DType, Bits).
-#define SERIATIM_ROW_KERNELS(X) X(DType::kF32, std::uint32_t) X(DType::kBf16, std::uint16_t) X(DType::kF16, std::uint16_t)
+#define SERIATIM_ROW_KERNELS(X) \
+  X(DType::kF32, std::uint32_t) X(DType::kBf16, std::uint16_t) X(DType::kF16, std::uint16_t)
 
 namespace seriatim {
 
@@ -29,7 +30,8 @@ struct RowKernels {
 
   // Copies dense elements, to where they do not overlap. Gives their largest magnitude, as `largest`.
   float (*copy)(const std::byte* from, std::int64_t elements, DType dtype, std::byte* to);
-  // The largest magnitude of dense elements of a float dtype; infinity if one of them is not finite, 0 if there are none.
+  // The largest magnitude of dense elements of a float dtype; infinity if one of them is not finite, 0 if there are
+  // none.
   float (*largest)(const std::byte* elements, std::int64_t count, DType dtype);
 };
 

@@ -41,22 +41,27 @@ Result<std::int64_t> admit_batch(const Geometry& geometry, bool indexed, const T
   const std::int64_t tokens = batch.keys.shape[0];
   if (geometry.values_alias_keys()) {
     if (Status s = admit_absent("values", batch.values, "given although they alias the keys"); !s.ok()) return s;
-  } else if (Status s = admit_view("values", batch.values, kv, {tokens, geometry.kv_heads(), geometry.value_dim()}); !s.ok()) {
+  } else if (Status s = admit_view("values", batch.values, kv, {tokens, geometry.kv_heads(), geometry.value_dim()});
+             !s.ok()) {
     return s;
   }
   if (!indexed) {
     if (Status s = admit_absent("index_keys", batch.index_keys, "given to a layer without an index"); !s.ok()) return s;
-  } else if (Status s = admit_view("index_keys", batch.index_keys, geometry.index_dtype(), {tokens, geometry.index_dim()}); !s.ok()) {
+  } else if (Status s =
+                 admit_view("index_keys", batch.index_keys, geometry.index_dtype(), {tokens, geometry.index_dim()});
+             !s.ok()) {
     return s;
   }
   if (geometry.rope_axes().empty()) return tokens;
   if (tokens > 0 && batch.coordinates == nullptr) {
-    return Status::error(Code::kInvalidArgument, "coordinates", "coordinates: needed because the geometry names rope_axes");
+    return Status::error(Code::kInvalidArgument, "coordinates",
+                         "coordinates: needed because the geometry names rope_axes");
   }
   for (std::int64_t t = 0; t < tokens; ++t) {
     for (const std::int32_t c : batch.coordinates[t]) {
       if (c < 0) {
-        return Status::error(Code::kInvalidArgument, "coordinates", fmt::format("coordinates: {} of token {} is negative", c, t), {t, -1});
+        return Status::error(Code::kInvalidArgument, "coordinates",
+                             fmt::format("coordinates: {} of token {} is negative", c, t), {t, -1});
       }
     }
   }
@@ -68,7 +73,8 @@ const RowKernels& row_reference() {
   return kTable;
 }
 
-float copy_row(const RowKernels& kernels, const std::byte* from, std::int64_t stride_bytes, std::int64_t elements, DType dtype, std::byte* to) {
+float copy_row(const RowKernels& kernels, const std::byte* from, std::int64_t stride_bytes, std::int64_t elements,
+               DType dtype, std::byte* to) {
   const std::int64_t element_bytes = dtype_bytes(dtype);
   if (stride_bytes == element_bytes || elements == 1) return kernels.copy(from, elements, dtype, to);
   for (std::int64_t i = 0; i < elements; ++i) {
@@ -85,7 +91,8 @@ std::int64_t first_not_finite(const std::byte* row, std::int64_t elements, DType
 }
 
 Status not_finite(std::string_view tensor, std::int64_t token, std::int64_t element) {
-  return Status::error(Code::kNotFinite, tensor, fmt::format("{}: element {} of token {} is not finite", tensor, element, token),
+  return Status::error(Code::kNotFinite, tensor,
+                       fmt::format("{}: element {} of token {} is not finite", tensor, element, token),
                        {token, element});
 }
 

@@ -16,8 +16,8 @@ Result<std::int64_t> admit_batch(const Geometry& geometry, bool indexed, const T
 
 // Copies `elements` elements, `stride_bytes` apart, to a dense and aligned row.
 // Gives   the largest magnitude; infinity if one is not finite, and it has been copied all the same.
-float copy_row(const RowKernels& kernels, const std::byte* from, std::int64_t stride_bytes, std::int64_t elements, DType dtype,
-               std::byte* to);
+float copy_row(const RowKernels& kernels, const std::byte* from, std::int64_t stride_bytes, std::int64_t elements,
+               DType dtype, std::byte* to);
 
 // The first of `elements` dense elements of a float dtype that is infinite or NaN, or -1.
 std::int64_t first_not_finite(const std::byte* row, std::int64_t elements, DType dtype);

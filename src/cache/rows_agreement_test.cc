@@ -1,5 +1,5 @@
-// Every implementation copies rows and finds their largest magnitude as the scalar one does: odd lengths, all dtypes, faults
-// in every place.
+// Every implementation copies rows and finds their largest magnitude as the scalar one does: odd lengths, all dtypes,
+// faults in every place.
 #include <gtest/gtest.h>
 
 #include <cctype>
@@ -72,7 +72,8 @@ std::vector<std::string> names() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, RowsAgreement, testing::ValuesIn(names()), [](const auto& name) { return name.param; });
+INSTANTIATE_TEST_SUITE_P(Kernels, RowsAgreement, testing::ValuesIn(names()),
+                         [](const auto& name) { return name.param; });
 
 }  // namespace
 }  // namespace seriatim

@@ -38,7 +38,8 @@ class Magnitudes {
     constexpr Tag d;
     const auto bytes = hn::LoadU(Bytes(), reinterpret_cast<const std::uint8_t*>(from));
     if constexpr (kCopy) hn::StoreU(bytes, Bytes(), reinterpret_cast<std::uint8_t*>(to));
-    most_ = hn::Max(most_, hn::And(hn::BitCast(d, bytes), hn::Set(d, static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1))));
+    most_ =
+        hn::Max(most_, hn::And(hn::BitCast(d, bytes), hn::Set(d, static_cast<Bits>(static_cast<Bits>(~Bits{0}) >> 1))));
   }
   HWY_INLINE void join(const Magnitudes& other) { most_ = hn::Max(most_, other.most_); }
   HWY_INLINE std::uint32_t bits() const { return hn::GetLane(hn::MaxOfLanes(Tag(), most_)); }
@@ -75,18 +76,24 @@ template <bool kCopy>
 float take_row_of(const std::byte* from, std::int64_t elements, DType dtype, std::byte* to) {
   switch (dtype) {
 #define SERIATIM_ROW(kind, Bits) \
-  case kind: return magnitude_of(take_row<kCopy, Bits>(from, elements * static_cast<std::int64_t>(sizeof(Bits)), to), kind);
+  case kind:                     \
+    return magnitude_of(take_row<kCopy, Bits>(from, elements * static_cast<std::int64_t>(sizeof(Bits)), to), kind);
     SERIATIM_ROW_KERNELS(SERIATIM_ROW)
 #undef SERIATIM_ROW
     case DType::kI32:
-    case DType::kI64: break;
+    case DType::kI64:
+      break;
   }
   return 0.0f;
 }
 
-float copy(const std::byte* from, std::int64_t elements, DType dtype, std::byte* to) { return take_row_of<true>(from, elements, dtype, to); }
+float copy(const std::byte* from, std::int64_t elements, DType dtype, std::byte* to) {
+  return take_row_of<true>(from, elements, dtype, to);
+}
 
-float largest(const std::byte* elements, std::int64_t count, DType dtype) { return take_row_of<false>(elements, count, dtype, nullptr); }
+float largest(const std::byte* elements, std::int64_t count, DType dtype) {
+  return take_row_of<false>(elements, count, dtype, nullptr);
+}
 
 const RowKernels* row_table() {
   static const RowKernels table{hwy::TargetName(HWY_TARGET), copy, largest};

@@ -31,7 +31,8 @@ class PageWriter {
       const std::byte* bytes = page.data;
       if (padded || !page.all_live(page_slots)) {
         clean_.assign(static_cast<std::size_t>(page_bytes), std::byte{0});
-        for (const SlotRange r : page.live) copy_slots(store_.geometry, store_.layout, page.data, clean_.data(), r.begin, r.end);
+        for (const SlotRange r : page.live)
+          copy_slots(store_.geometry, store_.layout, page.data, clean_.data(), r.begin, r.end);
         bytes = clean_.data();
       }
       if (Status s = write_page(bytes, page_bytes, hashes); !s.ok()) return s;
@@ -111,10 +112,14 @@ Status save_states(const Store& store, std::span<const SavedSequence> sequences,
   std::vector<std::uint64_t> pooled_hashes;
   const Layout& layout = store.layout;
   PageWriter pages(store, *file);
-  if (Status s = pages.write(plan.token_pages, layout.token_page_bytes, layout.page_tokens, layout.padded, copy_token_slots, token_hashes); !s.ok()) {
+  if (Status s = pages.write(plan.token_pages, layout.token_page_bytes, layout.page_tokens, layout.padded,
+                             copy_token_slots, token_hashes);
+      !s.ok()) {
     return s;
   }
-  if (Status s = pages.write(plan.pooled_pages, layout.pooled_page_bytes, layout.page_groups, false, copy_pooled_slots, pooled_hashes); !s.ok()) {
+  if (Status s = pages.write(plan.pooled_pages, layout.pooled_page_bytes, layout.page_groups, false, copy_pooled_slots,
+                             pooled_hashes);
+      !s.ok()) {
     return s;
   }
   small[kTokenPageHashes] = cache_file::bytes_of<std::uint64_t>(token_hashes);
@@ -138,7 +143,8 @@ Status Cache::save(const std::string& path, std::span<const SequenceId> sequence
     for (const SequenceId id : sequences) {
       const bool twice = std::any_of(saved.begin(), saved.end(), [&](const SavedSequence& s) { return s.id == id; });
       if (twice) {
-        return Status::error(Code::kInvalidArgument, "sequences", fmt::format("sequences: {} is given twice", id), {id, -1});
+        return Status::error(Code::kInvalidArgument, "sequences", fmt::format("sequences: {} is given twice", id),
+                             {id, -1});
       }
       const Impl::Entry* entry = std::as_const(*impl_).find(id);
       if (entry == nullptr) return not_found(id);

@@ -44,7 +44,8 @@ SavePlan SavePlan::make(const Store& store, std::span<const SavedSequence> seque
   Numbering pooled(plan.pooled_pages, plan.pooled_table, store.layout.page_groups);
   for (const SavedSequence& saved : sequences) {
     const SequenceState& state = *saved.state;
-    plan.sequences.insert(plan.sequences.end(), {saved.id, state.run.anchor, state.run.tokens, state.tokens.first, state.groups.first});
+    plan.sequences.insert(plan.sequences.end(),
+                          {saved.id, state.run.anchor, state.run.tokens, state.tokens.first, state.groups.first});
     tokens.add(state.tokens, state.run.tokens);
     pooled.add(state.groups, store.layout.pooled_page_bytes == 0 ? 0 : store.geometry.groups(state.run.tokens));
   }

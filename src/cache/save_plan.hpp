@@ -24,8 +24,8 @@ struct PlannedPage {
 struct SavePlan {
   std::vector<PlannedPage> token_pages;  // each page once
   std::vector<PlannedPage> pooled_pages;
-  std::vector<std::int64_t> sequences;     // rows of the section
-  std::vector<std::int64_t> token_table;   // page numbers, sequence after sequence
+  std::vector<std::int64_t> sequences;    // rows of the section
+  std::vector<std::int64_t> token_table;  // page numbers, sequence after sequence
   std::vector<std::int64_t> pooled_table;
 
   // Throws bad_alloc.

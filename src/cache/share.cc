@@ -10,7 +10,8 @@ namespace {
 
 Status out_of_range(std::string_view argument, std::int64_t value, std::int64_t most, SequenceId sequence) {
   return Status::error(Code::kInvalidArgument, argument,
-                       fmt::format("{}: {} is not in 0..{}, what sequence {} holds", argument, value, most, sequence), {sequence, -1});
+                       fmt::format("{}: {} is not in 0..{}, what sequence {} holds", argument, value, most, sequence),
+                       {sequence, -1});
 }
 
 // Errors and throws as StagedSequence::repool.
@@ -46,7 +47,8 @@ Status Cache::evict_prefix(SequenceId sequence, std::int64_t tokens) {
     const SequenceState& state = *(*entry)->state;
     if (tokens < 0 || tokens > state.run.tokens) return out_of_range("tokens", tokens, state.run.tokens, sequence);
     if (tokens == 0) return {};
-    if (Status s = geometry().check_run({state.run.anchor + tokens, state.run.tokens - tokens}, sequence); !s.ok()) return s;
+    if (Status s = geometry().check_run({state.run.anchor + tokens, state.run.tokens - tokens}, sequence); !s.ok())
+      return s;
     auto left = evicted(state, tokens, impl_->buffers);
     if (!left.ok()) return left.status();
     impl_->publish(**entry, std::move(*left));
@@ -65,15 +67,18 @@ Status Cache::copy(SequenceId source, std::int64_t first_position, std::int64_t 
     if (tokens < 0 || tokens > held.tokens) return out_of_range("tokens", tokens, held.tokens, source);
     const std::int64_t skipped = first_position - held.anchor;
     if (first_position < held.anchor || skipped > held.tokens - tokens) {
-      return Status::error(Code::kInvalidArgument, "first_position",
-                           fmt::format("first_position: {} tokens from {} are not all in sequence {}, which holds {} from {}",
-                                       tokens, first_position, source, held.tokens, held.anchor), {source, first_position});
+      return Status::error(
+          Code::kInvalidArgument, "first_position",
+          fmt::format("first_position: {} tokens from {} are not all in sequence {}, which holds {} from {}", tokens,
+                      first_position, source, held.tokens, held.anchor),
+          {source, first_position});
     }
     const VisibleRun kept = (*to)->state->run;
     if (first_position != kept.anchor + kept.tokens) {
       return Status::error(Code::kNotContiguous, "first_position",
-                           fmt::format("first_position: {} where sequence {} goes on at {}", first_position, destination,
-                                       kept.anchor + kept.tokens), {destination, kept.anchor + kept.tokens});
+                           fmt::format("first_position: {} where sequence {} goes on at {}", first_position,
+                                       destination, kept.anchor + kept.tokens),
+                           {destination, kept.anchor + kept.tokens});
     }
     if (tokens == 0) return {};
     if (kept.tokens == 0) {

@@ -49,7 +49,8 @@ TEST_P(CacheShares, TwoSequencesAreEachAsIfAlone) {
 
 // llama.cpp#27941: index keys and pooled keys must travel with keys and values, whoever writes first.
 TEST_P(CacheShares, AForkAndItsOriginGoOnApart) {
-  for (const std::int64_t count : {std::int64_t{0}, std::int64_t{5}, page_tokens_ - 1, page_tokens_, page_tokens_ + 2}) {
+  for (const std::int64_t count :
+       {std::int64_t{0}, std::int64_t{5}, page_tokens_ - 1, page_tokens_, page_tokens_ + 2}) {
     const SequenceId a = *cache_->add(3);
     append(*cache_, a, ids(1, count));
     const SequenceId b = *cache_->fork(a);

@@ -16,7 +16,8 @@ const std::byte* LayerView::value(std::int64_t position, std::int64_t kv_head) c
   if (geometry->values_alias_keys()) return key(position, kv_head);
   const std::int64_t slot = first_slot + (position - run.anchor);
   const std::int64_t row = kv_head * page_tokens + slot % page_tokens;
-  return pages[slot / page_tokens] + value_offset_bytes + row * geometry->value_dim() * dtype_bytes(geometry->kv_dtype());
+  return pages[slot / page_tokens] + value_offset_bytes +
+         row * geometry->value_dim() * dtype_bytes(geometry->kv_dtype());
 }
 
 const std::byte* LayerView::raw_index_key(std::int64_t position) const {
@@ -31,8 +32,10 @@ Coordinates LayerView::coordinates(std::int64_t position) const {
   Coordinates at{same, same, same};
   if (coordinates_offset_bytes == kAbsent) return at;
   const std::int64_t slot = first_slot + (position - run.anchor);
-  std::memcpy(&at, pages[slot / page_tokens] + coordinates_offset_bytes +
-                       slot % page_tokens * static_cast<std::int64_t>(sizeof at), sizeof at);
+  std::memcpy(
+      &at,
+      pages[slot / page_tokens] + coordinates_offset_bytes + slot % page_tokens * static_cast<std::int64_t>(sizeof at),
+      sizeof at);
   return at;
 }
 

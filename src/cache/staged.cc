@@ -23,7 +23,8 @@ Result<PoolBuffers> PoolBuffers::make(const Geometry& geometry, const Layout& la
   PoolBuffers buffers{std::move(*pooler), {}};
   const std::int64_t tokens = layout.raw_bytes == 0 ? 1 : geometry.group_tokens();
   const auto raw = checked_product({tokens, geometry.index_dim(), dtype_bytes(geometry.index_dtype())});
-  if (!raw) return Status::error(Code::kOverflow, "index_dim", "index_dim: the keys of one group do not fit 64-bit sizes");
+  if (!raw)
+    return Status::error(Code::kOverflow, "index_dim", "index_dim: the keys of one group do not fit 64-bit sizes");
   buffers.raw.resize(static_cast<std::size_t>(*raw));
   return buffers;
 }
@@ -68,8 +69,8 @@ Status StagedSequence::append(std::int64_t layer, const TokenBatch& batch, PoolB
   const std::int64_t next = base_->run.anchor + count;
   if (batch.first_position != next) {
     return Status::error(Code::kNotContiguous, "first_position",
-                         fmt::format("first_position: {} where sequence {} goes on at {} in layer {}", batch.first_position,
-                                     id_, next, layer),
+                         fmt::format("first_position: {} where sequence {} goes on at {} in layer {}",
+                                     batch.first_position, id_, next, layer),
                          {id_, next});
   }
   const auto end = checked_add(count, *tokens);
@@ -96,7 +97,8 @@ Status StagedSequence::append(std::int64_t layer, const TokenBatch& batch, PoolB
   return {};
 }
 
-Status StagedSequence::append_claimed(std::int64_t layer, const TokenBatch& batch, std::int64_t tokens, PoolBuffers& buffers) {
+Status StagedSequence::append_claimed(std::int64_t layer, const TokenBatch& batch, std::int64_t tokens,
+                                      PoolBuffers& buffers) {
   const Geometry& geometry = store_.geometry;
   const LayerLayout& at = store_.layout.layers[static_cast<std::size_t>(layer)];
   const std::int64_t begin = layer_tokens_[static_cast<std::size_t>(layer)];
@@ -134,7 +136,8 @@ Status StagedSequence::write_coordinates(const TokenBatch& batch, std::int64_t b
 }
 
 // Writes [T, heads, dim] to a token page's block [heads][page_tokens][dim].
-Status StagedSequence::write_block(std::string_view name, const ConstTensor& source, std::int64_t block, std::int64_t begin) {
+Status StagedSequence::write_block(std::string_view name, const ConstTensor& source, std::int64_t block,
+                                   std::int64_t begin) {
   const std::int64_t heads = source.shape[1];
   const std::int64_t dim = source.shape[2];
   const std::int64_t row_bytes = dim * dtype_bytes(source.dtype);
@@ -150,12 +153,14 @@ Status StagedSequence::write_block(std::string_view name, const ConstTensor& sou
   return {};
 }
 
-Status StagedSequence::write_finished_keys(std::int64_t layer, const ConstTensor& source, std::int64_t begin, PoolBuffers& buffers) {
+Status StagedSequence::write_finished_keys(std::int64_t layer, const ConstTensor& source, std::int64_t begin,
+                                           PoolBuffers& buffers) {
   const RowKernels& kernels = row_kernels(store_.kernels);
   for (std::int64_t t = 0; t < source.shape[0]; ++t) {
     std::byte* key = buffers.raw.data();
     const float largest = copy_row(kernels, source.at(t), source.stride_bytes[1], source.shape[1], source.dtype, key);
-    if (!std::isfinite(largest)) return not_finite("index_keys", t, first_not_finite(key, source.shape[1], source.dtype));
+    if (!std::isfinite(largest))
+      return not_finite("index_keys", t, first_not_finite(key, source.shape[1], source.dtype));
     scatter_pooled(layer, begin + t, key);
     largest_pooled_ = std::max(largest_pooled_, largest);
   }
@@ -163,14 +168,16 @@ Status StagedSequence::write_finished_keys(std::int64_t layer, const ConstTensor
 }
 
 // The raw keys of `groups` groups that lie in one page, or of one group that straddles two, which is gathered.
-const std::byte* StagedSequence::raw_keys(std::int64_t block, std::int64_t group, std::int64_t groups, PoolBuffers& buffers) const {
+const std::byte* StagedSequence::raw_keys(std::int64_t block, std::int64_t group, std::int64_t groups,
+                                          PoolBuffers& buffers) const {
   const std::int64_t r = store_.geometry.group_tokens();
   const std::int64_t row_bytes = store_.geometry.index_dim() * dtype_bytes(store_.geometry.index_dtype());
   const auto [first, slot] = tokens_.slot(group * r);
   if (slot + groups * r <= store_.layout.page_tokens) return first + block + slot * row_bytes;
   for (std::int64_t t = 0; t < r; ++t) {
     const auto [page, in_page] = tokens_.slot(group * r + t);
-    std::memcpy(buffers.raw.data() + t * row_bytes, page + block + in_page * row_bytes, static_cast<std::size_t>(row_bytes));
+    std::memcpy(buffers.raw.data() + t * row_bytes, page + block + in_page * row_bytes,
+                static_cast<std::size_t>(row_bytes));
   }
   return buffers.raw.data();
 }
@@ -185,7 +192,8 @@ Status StagedSequence::check_finite(const std::byte* raw, std::int64_t first_tok
   return not_finite("index_keys", first_token + fault / dim, fault % dim);
 }
 
-Status StagedSequence::pool_closed_groups(std::int64_t layer, std::int64_t begin, std::int64_t end, PoolBuffers& buffers) {
+Status StagedSequence::pool_closed_groups(std::int64_t layer, std::int64_t begin, std::int64_t end,
+                                          PoolBuffers& buffers) {
   const std::int64_t r = store_.geometry.group_tokens();
   const std::int64_t raw_block = store_.layout.layers[static_cast<std::size_t>(layer)].raw;
   const float* weight = store_.norm_weights[static_cast<std::size_t>(layer)].data();
@@ -201,10 +209,11 @@ Status StagedSequence::pool_closed_groups(std::int64_t layer, std::int64_t begin
     for (std::int64_t g = 0; placed && g < groups; ++g) {
       const auto [page, in_page] = tokens_.slot((group + g) * r);
       std::memcpy(&at[static_cast<std::size_t>(g)],
-                  page + store_.layout.coordinates + in_page * static_cast<std::int64_t>(sizeof(Coordinates)), sizeof(Coordinates));
+                  page + store_.layout.coordinates + in_page * static_cast<std::int64_t>(sizeof(Coordinates)),
+                  sizeof(Coordinates));
     }
-    const float largest = buffers.pooler.pool(weight, raw, groups, base_->run.anchor + group * r, placed ? at.data() : nullptr,
-                                              pooled_lane(layer, group));
+    const float largest = buffers.pooler.pool(weight, raw, groups, base_->run.anchor + group * r,
+                                              placed ? at.data() : nullptr, pooled_lane(layer, group));
     largest_pooled_ = std::max(largest_pooled_, largest);
     group += groups;
   }
@@ -215,7 +224,8 @@ Status StagedSequence::pool_closed_groups(std::int64_t layer, std::int64_t begin
 std::byte* StagedSequence::pooled_lane(std::int64_t layer, std::int64_t group) const {
   const auto [page, in_page] = groups_.slot(group);
   const std::int64_t element = in_page / kPanel * (kPanel * store_.geometry.index_dim()) + in_page % kPanel;
-  return page + store_.layout.layers[static_cast<std::size_t>(layer)].pooled + element * dtype_bytes(store_.geometry.index_dtype());
+  return page + store_.layout.layers[static_cast<std::size_t>(layer)].pooled +
+         element * dtype_bytes(store_.geometry.index_dtype());
 }
 
 void StagedSequence::scatter_pooled(std::int64_t layer, std::int64_t group, const std::byte* row) {
@@ -236,8 +246,8 @@ void StagedSequence::shrink(std::int64_t tokens) noexcept {
 Ref<const SequenceState> StagedSequence::published(std::int64_t tokens) const {
   if (tokens == 0 && !repools_) return base_;
   const std::int64_t end = base_->run.tokens + tokens;
-  return SequenceState::make(base_->store, {base_->run.anchor, end}, tokens_.published(end), groups_.published(groups_of(end)),
-                             largest_pooled_, base_->mapping);
+  return SequenceState::make(base_->store, {base_->run.anchor, end}, tokens_.published(end),
+                             groups_.published(groups_of(end)), largest_pooled_, base_->mapping);
 }
 
 void StagedSequence::keep(std::int64_t tokens) noexcept {

@@ -10,7 +10,8 @@
 
 namespace seriatim {
 
-// What stands between raw keys in pages and pooled keys in panels; made once per cache, so that appending needs no memory.
+// What stands between raw keys in pages and pooled keys in panels; made once per cache, so that appending needs no
+// memory.
 struct PoolBuffers {
   // Errors  Overflow, OutOfMemory. Throws bad_alloc.
   static Result<PoolBuffers> make(const Geometry& geometry, const Layout& layout, Kernels kernels);
@@ -36,13 +37,15 @@ class StagedSequence {
   // Staged tokens of the layer that has come furthest, or the least far.
   std::int64_t most_staged() const;
   std::int64_t least_staged() const;
-  std::int64_t staged(std::int64_t layer) const { return layer_tokens_[static_cast<std::size_t>(layer)] - base_->run.tokens; }
+  std::int64_t staged(std::int64_t layer) const {
+    return layer_tokens_[static_cast<std::size_t>(layer)] - base_->run.tokens;
+  }
 
   // Forgets what lies past the first `tokens` staged tokens.
   void shrink(std::int64_t tokens) noexcept;
 
-  // The state to publish with the first `tokens` staged tokens, which all layers hold. It becomes valid with keep(), which
-  // forgets the others and gives nothing back any more. Throws bad_alloc.
+  // The state to publish with the first `tokens` staged tokens, which all layers hold. It becomes valid with keep(),
+  // which forgets the others and gives nothing back any more. Throws bad_alloc.
   Ref<const SequenceState> published(std::int64_t tokens) const;
   void keep(std::int64_t tokens) noexcept;
 
@@ -61,7 +64,7 @@ class StagedSequence {
   std::byte* pooled_lane(std::int64_t layer, std::int64_t group) const;
   void scatter_pooled(std::int64_t layer, std::int64_t group, const std::byte* row);
   std::int64_t groups_of(std::int64_t tokens) const;  // 0 when no layer has an index
-  std::int64_t frontier() const;  // tokens of the layer that has come furthest
+  std::int64_t frontier() const;                      // tokens of the layer that has come furthest
 
   const SequenceId id_;
   const Ref<const SequenceState> base_;

@@ -4,9 +4,10 @@
 
 namespace seriatim {
 
-Ref<const SequenceState> SequenceState::make(Ref<Store> store, VisibleRun run, Span tokens, Span groups, float largest_pooled,
-                                             Ref<Mapping> mapping) {
-  auto* state = new SequenceState(std::move(store), run, std::move(tokens), std::move(groups), largest_pooled, std::move(mapping));
+Ref<const SequenceState> SequenceState::make(Ref<Store> store, VisibleRun run, Span tokens, Span groups,
+                                             float largest_pooled, Ref<Mapping> mapping) {
+  auto* state = new SequenceState(std::move(store), run, std::move(tokens), std::move(groups), largest_pooled,
+                                  std::move(mapping));
   state->store->bookkeeping_bytes += static_cast<std::int64_t>(sizeof(SequenceState));
   return Ref<const SequenceState>(state);
 }
@@ -46,8 +47,8 @@ Ref<const SequenceState> state_prefix(const SequenceState& state, std::int64_t t
   const std::int64_t groups = store.layout.pooled_page_bytes == 0 ? 0 : store.geometry.groups(tokens);
   return SequenceState::make(state.store, {state.run.anchor, tokens},
                              span_prefix(store.bookkeeping_bytes, state.tokens, tokens, store.layout.page_tokens),
-                             span_prefix(store.bookkeeping_bytes, state.groups, groups, store.layout.page_groups), state.largest_pooled,
-                             tokens == 0 ? Ref<Mapping>() : state.mapping);
+                             span_prefix(store.bookkeeping_bytes, state.groups, groups, store.layout.page_groups),
+                             state.largest_pooled, tokens == 0 ? Ref<Mapping>() : state.mapping);
 }
 
 Suffix state_suffix(const SequenceState& state, std::int64_t tokens) {

@@ -12,8 +12,8 @@
 
 namespace seriatim {
 
-// What all sequences of one cache share. It lives until the last state that refers to it is gone, so that a snapshot may
-// outlive its cache.
+// What all sequences of one cache share. It lives until the last state that refers to it is gone, so that a snapshot
+// may outlive its cache.
 struct Store : Counted {
   Store(const Geometry& g, Layout l, std::vector<std::vector<float>> weights, Kernels k, PageAllocator& allocator,
         std::int64_t capacity_pages)
@@ -32,7 +32,7 @@ struct Store : Counted {
   const Kernels kernels;
   const Layout layout;
   const std::vector<std::vector<float>> norm_weights;  // per layer, [index_dim]
-  Ledger bookkeeping_bytes{0};  // tables, states and mappings
+  Ledger bookkeeping_bytes{0};                         // tables, states and mappings
   Ledger mapped_bytes{0};
   PagePool token_pages;
   PagePool pooled_pages;
@@ -53,7 +53,12 @@ struct SequenceState : Counted {
   static Ref<const SequenceState> make_empty(Ref<Store> store, std::int64_t anchor);
 
   SequenceState(Ref<Store> s, VisibleRun r, Span t, Span g, float l, Ref<Mapping> m)
-      : store(std::move(s)), run(r), tokens(std::move(t)), groups(std::move(g)), largest_pooled(l), mapping(std::move(m)) {}
+      : store(std::move(s)),
+        run(r),
+        tokens(std::move(t)),
+        groups(std::move(g)),
+        largest_pooled(l),
+        mapping(std::move(m)) {}
 
   // Ask after reading pages. Errors  Io: some of what was read was not there.
   Status check() const { return mapping && mapping->damaged().load() ? damaged_error() : Status(); }
@@ -76,8 +81,8 @@ inline std::int64_t pages_for(std::int64_t first, std::int64_t slots, std::int64
 // The state that keeps the first `tokens` tokens. Throws bad_alloc.
 Ref<const SequenceState> state_prefix(const SequenceState& state, std::int64_t tokens);
 
-// The state without the first `tokens` tokens, of which there are more. Pooled keys stay where the groups do; otherwise the
-// state has none yet and `repool` is true. Throws bad_alloc.
+// The state without the first `tokens` tokens, of which there are more. Pooled keys stay where the groups do; otherwise
+// the state has none yet and `repool` is true. Throws bad_alloc.
 struct Suffix {
   Ref<const SequenceState> state;
   bool repool = false;

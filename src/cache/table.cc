@@ -15,7 +15,8 @@ std::size_t Table::bytes_for(std::int64_t skip, std::int64_t capacity) {
          static_cast<std::size_t>(chunks_for(skip, capacity)) * sizeof(Ref<Chunk>);
 }
 
-Table::Table(Ledger& ledger, std::int64_t skip, std::int64_t capacity) : ledger_(ledger), skip_(skip), capacity_(capacity) {
+Table::Table(Ledger& ledger, std::int64_t skip, std::int64_t capacity)
+    : ledger_(ledger), skip_(skip), capacity_(capacity) {
   data_ = reinterpret_cast<const std::byte**>(reinterpret_cast<std::byte*>(this) + sizeof(Table));
   chunks_ = reinterpret_cast<Ref<Chunk>*>(data_ + capacity);
   std::uninitialized_value_construct_n(chunks_, chunks_for(skip, capacity));
@@ -38,7 +39,9 @@ Ref<Table> Table::make(Ledger& ledger, const Table* from, std::int64_t begin, st
 void Table::forget_pages_around() {
   const auto forget = [this](std::int64_t i, std::int64_t from, std::int64_t to) {
     const auto& pages = chunk(i)->pages;
-    if (std::none_of(pages.begin() + from, pages.begin() + to, [](const Ref<Page>& page) { return static_cast<bool>(page); })) return;
+    if (std::none_of(pages.begin() + from, pages.begin() + to,
+                     [](const Ref<Page>& page) { return static_cast<bool>(page); }))
+      return;
     own_slot(i);
     for (std::int64_t p = from; p < to; ++p) chunk(i)->pages[static_cast<std::size_t>(p)].reset();
   };

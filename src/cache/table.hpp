@@ -1,8 +1,9 @@
 // A page table: which pages hold a sequence's slots, in order, and where their bytes are.
 //
 // A table is private to one staged sequence until it is published and never changes afterwards. States share it for as
-// long as their pages are the same; only a new or replaced page makes another one. Making one is the only work that grows
-// with a sequence, so it is kept small: addresses are copied as they are, and pages are held in chunks that tables share.
+// long as their pages are the same; only a new or replaced page makes another one. Making one is the only work that
+// grows with a sequence, so it is kept small: addresses are copied as they are, and pages are held in chunks that
+// tables share.
 #pragma once
 
 #include <array>
@@ -30,7 +31,8 @@ inline void dispose(Chunk* chunk) noexcept { delete chunk; }
 class Table : public Counted {
  public:
   // A table with pages [begin, end) of `from` (null when there are none) and room for `capacity`. Throws bad_alloc.
-  static Ref<Table> make(Ledger& ledger, const Table* from, std::int64_t begin, std::int64_t end, std::int64_t capacity);
+  static Ref<Table> make(Ledger& ledger, const Table* from, std::int64_t begin, std::int64_t end,
+                         std::int64_t capacity);
 
   std::int64_t length() const { return length_; }
   std::int64_t capacity() const { return capacity_; }
@@ -49,7 +51,9 @@ class Table : public Counted {
 
  private:
   Table(Ledger& ledger, std::int64_t skip, std::int64_t capacity);
-  static std::int64_t chunks_for(std::int64_t skip, std::int64_t capacity) { return (skip + capacity + Chunk::kPages - 1) / Chunk::kPages; }
+  static std::int64_t chunks_for(std::int64_t skip, std::int64_t capacity) {
+    return (skip + capacity + Chunk::kPages - 1) / Chunk::kPages;
+  }
   static std::size_t bytes_for(std::int64_t skip, std::int64_t capacity);
 
   const Ref<Chunk>& chunk(std::int64_t i) const { return chunks_[(skip_ + i) / Chunk::kPages]; }

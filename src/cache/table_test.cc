@@ -40,7 +40,8 @@ class Tables {
         held.insert(listed.pages[i]);
       }
     }
-    ASSERT_EQ(pool_.count().used, static_cast<std::int64_t>(held.size()));  // each page is held while it is listed, and no longer
+    ASSERT_EQ(pool_.count().used,
+              static_cast<std::int64_t>(held.size()));  // each page is held while it is listed, and no longer
   }
 
   // Everything dropped, nothing is left.
@@ -59,7 +60,9 @@ class Tables {
     const Listed* from = tables_.empty() || random_() % 8 == 0 ? nullptr : &tables_[random_() % tables_.size()];
     const std::uint64_t length = from == nullptr ? 0 : from->pages.size();
     const auto begin = static_cast<std::int64_t>(random_() % 3 == 0 ? random_() % (length + 1) : 0);
-    const std::int64_t end = static_cast<std::int64_t>(length) - static_cast<std::int64_t>(random_() % (length - static_cast<std::uint64_t>(begin) + 1)) / (random_() % 2 == 0 ? 1 : 40);
+    const std::int64_t end = static_cast<std::int64_t>(length) -
+                             static_cast<std::int64_t>(random_() % (length - static_cast<std::uint64_t>(begin) + 1)) /
+                                 (random_() % 2 == 0 ? 1 : 40);
     const auto added = static_cast<std::int64_t>(random_() % 50);
     made.table = Table::make(ledger_, from == nullptr ? nullptr : from->table.get(), begin, end, end - begin + added);
     if (from != nullptr) made.pages.assign(from->pages.begin() + begin, from->pages.begin() + end);
@@ -70,8 +73,10 @@ class Tables {
       made.pages.resize(static_cast<std::size_t>(kept));
     }
     longest = std::max(longest, made.table->length());
-    if (tables_.size() < 8) tables_.push_back(std::move(made));
-    else tables_[random_() % tables_.size()] = std::move(made);
+    if (tables_.size() < 8)
+      tables_.push_back(std::move(made));
+    else
+      tables_[random_() % tables_.size()] = std::move(made);
   }
   void drop(Listed& chosen) {
     std::swap(chosen, tables_.back());

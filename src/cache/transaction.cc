@@ -8,9 +8,7 @@
 namespace seriatim {
 namespace {
 
-Status ended() {
-  return Status::error(Code::kInvalidArgument, "transaction", "transaction: it has ended");
-}
+Status ended() { return Status::error(Code::kInvalidArgument, "transaction", "transaction: it has ended"); }
 
 Status negative(std::int64_t tokens) {
   return Status::error(Code::kInvalidArgument, "tokens", fmt::format("tokens: {} is negative", tokens));
@@ -19,7 +17,8 @@ Status negative(std::int64_t tokens) {
 Status check_layer(const Store& store, std::int64_t layer) {
   const auto layers = static_cast<std::int64_t>(store.layout.layers.size());
   if (layer >= 0 && layer < layers) return {};
-  return Status::error(Code::kInvalidArgument, "layer", fmt::format("layer: {} is not in 0..{}", layer, layers - 1), {-1, layer});
+  return Status::error(Code::kInvalidArgument, "layer", fmt::format("layer: {} is not in 0..{}", layer, layers - 1),
+                       {-1, layer});
 }
 
 // Every layer must hold the tokens that are to be published.
@@ -28,8 +27,8 @@ Status check_layers_reach(const StagedSequence& staged, std::int64_t tokens, std
   std::int64_t layer = 0;
   while (layer < layers - 1 && staged.staged(layer) >= tokens) ++layer;
   return Status::error(Code::kInvalidArgument, "layer",
-                       fmt::format("layer: layer {} of sequence {} has {} staged tokens where {} are to be committed", layer,
-                                   staged.id(), staged.staged(layer), tokens),
+                       fmt::format("layer: layer {} of sequence {} has {} staged tokens where {} are to be committed",
+                                   layer, staged.id(), staged.staged(layer), tokens),
                        {staged.id(), layer});
 }
 
@@ -117,11 +116,13 @@ Status Transaction::commit_prefix(std::int64_t tokens) {
     }
     std::vector<Ref<const SequenceState>> states;
     states.reserve(staged_->sequences.size());
-    for (const auto& staged : staged_->sequences) states.push_back(staged->published(std::min(tokens, staged->most_staged())));
+    for (const auto& staged : staged_->sequences)
+      states.push_back(staged->published(std::min(tokens, staged->most_staged())));
     for (const auto& staged : staged_->sequences) staged->keep(std::min(tokens, staged->most_staged()));
     {
       const std::lock_guard publishing(cache->publishing);
-      for (std::size_t i = 0; i < states.size(); ++i) std::swap(cache->find(staged_->sequences[i]->id())->state, states[i]);
+      for (std::size_t i = 0; i < states.size(); ++i)
+        std::swap(cache->find(staged_->sequences[i]->id())->state, states[i]);
     }
     cache->open = nullptr;
     staged_.reset();

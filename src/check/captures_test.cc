@@ -48,8 +48,8 @@ TEST(Captures, TransformersOwnRowsBreakTiesAloneAndAreNearOtherwise) {
   }
 }
 
-// Attention over latents: finished index keys of one token each, head weights of either sign, values that are the leading dims
-// of the keys. What `seriatim.record` wrote of a small DeepSeek-V3.2.
+// Attention over latents: finished index keys of one token each, head weights of either sign, values that are the
+// leading dims of the keys. What `seriatim.record` wrote of a small DeepSeek-V3.2.
 class Recorded : public testing::Test {
  protected:
   static std::string path(const char* name) { return std::string(SERIATIM_FIXTURES_DIR) + "/recorded/" + name; }
@@ -79,7 +79,8 @@ TEST_F(Recorded, ALatentLayersCaptureReplaysAndKeepsEveryPromise) {
   ASSERT_EQ(g.group_tokens(), 1);
   ASSERT_EQ(g.pooling(), Pooling::kNone);
   ASSERT_TRUE(g.values_alias_keys());
-  const auto weights = std::span(reinterpret_cast<const float*>(capture.index_head_weights.data), static_cast<std::size_t>(capture.index_head_weights.shape[0] * g.index_heads()));
+  const auto weights = std::span(reinterpret_cast<const float*>(capture.index_head_weights.data),
+                                 static_cast<std::size_t>(capture.index_head_weights.shape[0] * g.index_heads()));
   EXPECT_TRUE(std::any_of(weights.begin(), weights.end(), [](float w) { return w < 0.0f; }));
   EXPECT_TRUE(std::any_of(weights.begin(), weights.end(), [](float w) { return w > 0.0f; }));
 
@@ -146,8 +147,13 @@ TEST(Captures, AWrongOutputIsArithmeticAndNothingElse) {
     ASSERT_TRUE(judge.ok());
     for (const bool wrong : {false, true}) {
       if (wrong) output[output.size() / 2] += 0.25f * static_cast<float>((*judge)->largest_value());
-      const auto selection = view_selection({dense_view(ours->rows.data(), DType::kI32, {ours->queries, ours->row_capacity}), dense_view(static_cast<const void*>(visible.data()), DType::kI64, {ours->queries}), {},
-                                             dense_view(static_cast<const void*>(output.data()), DType::kF32, {ours->queries, g.query_heads(), g.value_dim()})}, about);
+      const auto selection =
+          view_selection({dense_view(ours->rows.data(), DType::kI32, {ours->queries, ours->row_capacity}),
+                          dense_view(static_cast<const void*>(visible.data()), DType::kI64, {ours->queries}),
+                          {},
+                          dense_view(static_cast<const void*>(output.data()), DType::kF32,
+                                     {ours->queries, g.query_heads(), g.value_dim()})},
+                         about);
       ASSERT_TRUE(selection.ok()) << selection.status().message();
       const auto rows = (*judge)->rows(selection->get());
       ASSERT_TRUE(rows.ok()) << rows.status().message();

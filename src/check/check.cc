@@ -36,9 +36,14 @@ struct UnitResult {
 class Checker final : public Task {
  public:
   Checker(const Selection& selection, const Geometry& geometry, const CheckOptions& options)
-      : selection_(selection), about_(selection.about()), options_(options), executor_(options.executor != nullptr ? *options.executor : serial_executor()) {
+      : selection_(selection),
+        about_(selection.about()),
+        options_(options),
+        executor_(options.executor != nullptr ? *options.executor : serial_executor()) {
     for (int worker = 0; worker < executor_.concurrency(); ++worker) {
-      benches_.push_back({RowJudge(geometry, about_.unit, options.rule, options.margin), std::vector<std::int64_t>(static_cast<std::size_t>(about_.width)), {}});
+      benches_.push_back({RowJudge(geometry, about_.unit, options.rule, options.margin),
+                          std::vector<std::int64_t>(static_cast<std::size_t>(about_.width)),
+                          {}});
     }
     report_.rows = about_.rows;
     report_.margin = options.margin;
@@ -60,8 +65,9 @@ class Checker final : public Task {
     }
     if (Status s = judge_pairs(); !s.ok()) return s;
     if (Status s = judge_arithmetic(); !s.ok()) return s;
-    std::stable_sort(report_.findings.begin(), report_.findings.end(),
-                     [](const Finding& a, const Finding& b) { return a.row != b.row ? a.row < b.row : a.promise < b.promise; });
+    std::stable_sort(report_.findings.begin(), report_.findings.end(), [](const Finding& a, const Finding& b) {
+      return a.row != b.row ? a.row < b.row : a.promise < b.promise;
+    });
     for (std::uint16_t& faults : report_.row_faults) {
       const bool faulty = (faults | CheckReport::kNearBit) != CheckReport::kNearBit;
       if (faulty) ++report_.faulty_rows;
@@ -74,7 +80,8 @@ class Checker final : public Task {
     const std::int64_t first = first_ + unit * kUnitRows;
     const std::int64_t end = std::min(first + kUnitRows, about_.rows);
     try {
-      for (std::int64_t row = first; row < end && result.status.ok(); ++row) result.status = judge(row, benches_[static_cast<std::size_t>(worker)], result);
+      for (std::int64_t row = first; row < end && result.status.ok(); ++row)
+        result.status = judge(row, benches_[static_cast<std::size_t>(worker)], result);
     } catch (const std::bad_alloc&) {
       result.status = Status::error(Code::kOutOfMemory, "rows", "rows: the system refused memory");
     }
@@ -89,7 +96,8 @@ class Checker final : public Task {
       if (Status s = selection_.read_scores(row, bench.scores); !s.ok()) return s;
       digests_[static_cast<std::size_t>(row)] = digest_row(visible.tokens, bench.scores, bench.entries);
     }
-    const auto outcome = bench.judge.judge(row, visible, bench.entries, bench.scores, about_.has_scores, result.findings);
+    const auto outcome =
+        bench.judge.judge(row, visible, bench.entries, bench.scores, about_.has_scores, result.findings);
     if (!outcome.ok()) return outcome.status();
     for (std::size_t i = 0; i < kPromises; ++i) {
       if ((outcome->judged | outcome->faults) >> i & 1) ++result.counts[i].judged;
@@ -99,7 +107,8 @@ class Checker final : public Task {
       ++result.near_rows;
       result.largest_near = std::max(result.largest_near, outcome->near_margin);
     }
-    report_.row_faults[static_cast<std::size_t>(row)] = static_cast<std::uint16_t>(outcome->faults | (outcome->near ? unsigned{CheckReport::kNearBit} : 0u));
+    report_.row_faults[static_cast<std::size_t>(row)] =
+        static_cast<std::uint16_t>(outcome->faults | (outcome->near ? unsigned{CheckReport::kNearBit} : 0u));
     return {};
   }
 
@@ -114,7 +123,8 @@ class Checker final : public Task {
   }
 
   void keep(Finding finding) {
-    if (kept_[static_cast<std::size_t>(finding.promise)]++ < options_.findings_per_promise) report_.findings.push_back(std::move(finding));
+    if (kept_[static_cast<std::size_t>(finding.promise)]++ < options_.findings_per_promise)
+      report_.findings.push_back(std::move(finding));
   }
 
   // Findings that come after the pass over the rows.
@@ -141,7 +151,8 @@ class Checker final : public Task {
     if (options_.against == nullptr || about_.output_heads == 0) return {};
     std::vector<Finding> findings;
     report_.arithmetic.emplace();
-    if (Status s = judge_outputs(selection_, *options_.against, options_, findings, *report_.arithmetic); !s.ok()) return s;
+    if (Status s = judge_outputs(selection_, *options_.against, options_, findings, *report_.arithmetic); !s.ok())
+      return s;
     count(findings, Promise::kArithmetic, report_.arithmetic->rows);
     return {};
   }
@@ -161,8 +172,10 @@ class Checker final : public Task {
 }  // namespace
 
 Result<CheckReport> check(const Selection& selection, const CheckOptions& options) {
-  if (!(options.margin >= 0.0)) return Status::error(Code::kInvalidArgument, "margin", fmt::format("margin: {} is below 0", options.margin));
-  if (options.findings_per_promise < 0) return Status::error(Code::kInvalidArgument, "findings_per_promise", "findings_per_promise: is below 0");
+  if (!(options.margin >= 0.0))
+    return Status::error(Code::kInvalidArgument, "margin", fmt::format("margin: {} is below 0", options.margin));
+  if (options.findings_per_promise < 0)
+    return Status::error(Code::kInvalidArgument, "findings_per_promise", "findings_per_promise: is below 0");
   try {
     GeometryOptions rule;  // heads and dims play no part in the rule
     rule.group_tokens = selection.about().group_tokens;

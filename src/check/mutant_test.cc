@@ -42,8 +42,11 @@ struct Case {
 
 Case random_case(Random& random, RowRule rule) {
   const std::int64_t group_tokens = std::array<std::int64_t, 4>{1, 2, 4, 5}[static_cast<std::size_t>(random.below(4))];
-  Case c{rule_of(group_tokens, 1 + random.below(12)), random.below(3) == 0 ? RowUnit::kGroup : RowUnit::kToken, rule,
-         {random.below(2) * (1'000'003), random.below(group_tokens * 30)}, {}};
+  Case c{rule_of(group_tokens, 1 + random.below(12)),
+         random.below(3) == 0 ? RowUnit::kGroup : RowUnit::kToken,
+         rule,
+         {random.below(2) * (1'000'003), random.below(group_tokens * 30)},
+         {}};
   const bool few_values = random.below(2) == 0;
   for (std::int64_t g = 0; g < c.geometry.groups(c.run.tokens); ++g) {
     c.scores.push_back(few_values ? static_cast<float>(random.below(4)) * 0.5f : random.uniform());
@@ -66,7 +69,8 @@ void hand_over(Random& random, const Case& c, const std::vector<std::int64_t>& e
   for (std::int64_t i = 0; i < width; ++i) {
     const std::int64_t entry = i < std::ssize(entries) ? entries[static_cast<std::size_t>(i)] : kRowPadding;
     const auto narrow = static_cast<std::int32_t>(entry);
-    std::memcpy(to.rows.data() + i * stride_bytes, dtype == DType::kI32 ? static_cast<const void*>(&narrow) : &entry, static_cast<std::size_t>(dtype_bytes(dtype)));
+    std::memcpy(to.rows.data() + i * stride_bytes, dtype == DType::kI32 ? static_cast<const void*>(&narrow) : &entry,
+                static_cast<std::size_t>(dtype_bytes(dtype)));
   }
   SelectionViews views;
   views.rows = dense_view(static_cast<const void*>(to.rows.data()), dtype, {1, width});
@@ -110,7 +114,8 @@ std::string words(const std::set<Promise>& promises) {
 }
 
 std::string shown(const Case& c, const std::vector<std::int64_t>& entries) {
-  std::string text = fmt::format("r {} B {} n {} a {} {} rule {} row", c.geometry.group_tokens(), c.geometry.budget_tokens(), c.run.tokens, c.run.anchor,
+  std::string text = fmt::format("r {} B {} n {} a {} {} rule {} row", c.geometry.group_tokens(),
+                                 c.geometry.budget_tokens(), c.run.tokens, c.run.anchor,
                                  c.unit == RowUnit::kGroup ? "groups" : "tokens", static_cast<int>(c.rule));
   for (const std::int64_t entry : entries) text += fmt::format(" {}", entry);
   return text;
@@ -159,7 +164,8 @@ TEST(Mutants, TwoFaultsInOneRowAreBothNamedAndNothingElse) {
   std::int64_t rows = 0;
   for (int trial = 0; trial < 500 * rounds(); ++trial) {
     // Not `set`: without an order two faults can be the very row that two others make.
-    const Case c = random_case(random, std::array{RowRule::kCanonical, RowRule::kRank, RowRule::kArrival}[static_cast<std::size_t>(trial) % 3]);
+    const Case c = random_case(random, std::array{RowRule::kCanonical, RowRule::kRank,
+                                                  RowRule::kArrival}[static_cast<std::size_t>(trial) % 3]);
     const MutableRow right = right_row(random, c.geometry, c.unit, c.rule, c.run, c.scores);
     for (std::size_t i = 0; i < all.size(); ++i) {
       for (std::size_t j = i + 1; j < all.size(); ++j) {
@@ -170,12 +176,14 @@ TEST(Mutants, TwoFaultsInOneRowAreBothNamedAndNothingElse) {
         ++made[{all[i].promise, all[j].promise}];
         ++rows;
         const auto entries = flattened(random, row);
-        ASSERT_EQ(words(named(random, c, entries)), words({all[i].promise, all[j].promise})) << all[i].name << " and " << all[j].name << ": " << shown(c, entries);
+        ASSERT_EQ(words(named(random, c, entries)), words({all[i].promise, all[j].promise}))
+            << all[i].name << " and " << all[j].name << ": " << shown(c, entries);
       }
     }
   }
   EXPECT_GE(made.size(), 33u);
-  std::printf("two faults: %zu pairs of promises, %lld rows, all named exactly\n", made.size(), static_cast<long long>(rows));
+  std::printf("two faults: %zu pairs of promises, %lld rows, all named exactly\n", made.size(),
+              static_cast<long long>(rows));
 }
 
 TEST(Mutants, WithoutScoresTheSetIsNotJudged) {
@@ -189,7 +197,8 @@ TEST(Mutants, WithoutScoresTheSetIsNotJudged) {
       if (!mutant.make(random, row)) continue;
       const bool of_the_set = mutant.promise == Promise::kMembership || mutant.promise == Promise::kTie;
       const auto entries = flattened(random, row);
-      ASSERT_EQ(words(named(random, c, entries, false)), of_the_set ? "" : words({mutant.promise})) << mutant.name << ": " << shown(c, entries);
+      ASSERT_EQ(words(named(random, c, entries, false)), of_the_set ? "" : words({mutant.promise}))
+          << mutant.name << ": " << shown(c, entries);
       ++looked_at;
     }
   }

@@ -44,7 +44,9 @@ struct MutableRow {
     return rule == RowRule::kRank && x != y ? x > y : a < b;
   }
   void put(Block block) {
-    const auto at = std::find_if(blocks.begin(), blocks.end(), [&](const Block& other) { return rule != RowRule::kArrival && before(block.group, other.group); });
+    const auto at = std::find_if(blocks.begin(), blocks.end(), [&](const Block& other) {
+      return rule != RowRule::kArrival && before(block.group, other.group);
+    });
     blocks.insert(at, std::move(block));
   }
   float cut() const {
@@ -54,7 +56,8 @@ struct MutableRow {
   }
 };
 
-MutableRow right_row(Random& random, const Geometry& geometry, RowUnit unit, RowRule rule, VisibleRun run, std::vector<float> scores);
+MutableRow right_row(Random& random, const Geometry& geometry, RowUnit unit, RowRule rule, VisibleRun run,
+                     std::vector<float> scores);
 std::vector<std::int64_t> flattened(Random& random, const MutableRow& row);
 
 // A kind of fault. `make` gives false, and leaves the row alone, where the row has no place for it.
@@ -62,7 +65,8 @@ struct Mutant {
   std::string name;
   Promise promise;
   std::function<bool(Random&, MutableRow&)> make;
-  bool in_pairs = true;  // false: together with another fault it may be another row that is wrong otherwise (docs/conformance.md)
+  bool in_pairs =
+      true;  // false: together with another fault it may be another row that is wrong otherwise (docs/conformance.md)
 };
 const std::vector<Mutant>& mutants();
 

@@ -10,7 +10,8 @@ namespace seriatim {
 namespace {
 
 // The set that an engine chose, as attention reads it; empty where it cannot.
-std::vector<std::int32_t> readable_row(const Selection::About& about, VisibleRun run, std::vector<std::int64_t>& entries) {
+std::vector<std::int32_t> readable_row(const Selection::About& about, VisibleRun run,
+                                       std::vector<std::int64_t>& entries) {
   std::vector<std::int32_t> row;
   const std::int64_t tail_from = run.tokens - run.tokens % about.group_tokens;
   for (const std::int64_t entry : entries) {
@@ -21,9 +22,11 @@ std::vector<std::int32_t> readable_row(const Selection::About& about, VisibleRun
       continue;
     }
     if (entry < 0 || entry >= tail_from / about.group_tokens) return {};
-    for (std::int64_t k = 0; k < about.group_tokens; ++k) row.push_back(static_cast<std::int32_t>(run.anchor + entry * about.group_tokens + k));
+    for (std::int64_t k = 0; k < about.group_tokens; ++k)
+      row.push_back(static_cast<std::int32_t>(run.anchor + entry * about.group_tokens + k));
   }
-  for (std::int64_t token = tail_from; about.unit == RowUnit::kGroup && token < run.tokens; ++token) row.push_back(static_cast<std::int32_t>(run.anchor + token));
+  for (std::int64_t token = tail_from; about.unit == RowUnit::kGroup && token < run.tokens; ++token)
+    row.push_back(static_cast<std::int32_t>(run.anchor + token));
   std::sort(row.begin(), row.end());
   if (std::adjacent_find(row.begin(), row.end()) != row.end()) return {};
   return row;
@@ -52,7 +55,8 @@ struct RowDistance {
   std::int64_t element = 0;  // of the largest `relative`
 };
 
-RowDistance measure(std::span<const float> theirs, std::span<const float> ours, std::span<const double> exact, double scale) {
+RowDistance measure(std::span<const float> theirs, std::span<const float> ours, std::span<const double> exact,
+                    double scale) {
   RowDistance row;
   for (std::size_t i = 0; i < theirs.size(); ++i) {
     const double relative = apart(static_cast<double>(theirs[i]), static_cast<double>(ours[i]), scale);
@@ -69,8 +73,8 @@ RowDistance measure(std::span<const float> theirs, std::span<const float> ours, 
 
 }  // namespace
 
-Status judge_outputs(const Selection& selection, const JudgedCapture& against, const CheckOptions& options, std::vector<Finding>& findings,
-                     ArithmeticReport& report) {
+Status judge_outputs(const Selection& selection, const JudgedCapture& against, const CheckOptions& options,
+                     std::vector<Finding>& findings, ArithmeticReport& report) {
   const Selection::About& about = selection.about();
   const Geometry& g = against.capture().geometry;
   const double scale = against.largest_value();
@@ -97,10 +101,17 @@ Status judge_outputs(const Selection& selection, const JudgedCapture& against, c
     report.ulp = std::max(report.ulp, distance.ulp);
     if (distance.relative <= report.bound) continue;
     const auto at = static_cast<std::size_t>(distance.element);
-    findings.push_back({.promise = Promise::kArithmetic, .row = q, .entry = distance.element, .score = theirs[at], .other_score = ours[at], .scored = true,
-                        .margin = distance.relative,
-                        .what = fmt::format("head {} dim {} is {}, the canonical output {} ({} ulp, {:.3g} of the largest |value|)", distance.element / about.output_dim,
-                                            distance.element % about.output_dim, theirs[at], ours[at], distance.ulp, distance.relative)});
+    findings.push_back(
+        {.promise = Promise::kArithmetic,
+         .row = q,
+         .entry = distance.element,
+         .score = theirs[at],
+         .other_score = ours[at],
+         .scored = true,
+         .margin = distance.relative,
+         .what = fmt::format("head {} dim {} is {}, the canonical output {} ({} ulp, {:.3g} of the largest |value|)",
+                             distance.element / about.output_dim, distance.element % about.output_dim, theirs[at],
+                             ours[at], distance.ulp, distance.relative)});
   }
   return {};
 }

@@ -1,11 +1,10 @@
-#include "seriatim/check_picture.hpp"
-
 #include <algorithm>
 #include <cmath>
 #include <new>
 #include <numeric>
 #include <set>
 
+#include "seriatim/check_picture.hpp"
 #include "seriatim/row.hpp"
 
 namespace seriatim {
@@ -24,7 +23,8 @@ std::vector<std::int64_t> rows_to_draw(const CheckReport& report, std::int64_t m
 // The visible tokens of a row, counted from the anchor, ascending, once each.
 class TokensOf {
  public:
-  TokensOf(const Selection& selection) : selection_(selection), entries_(static_cast<std::size_t>(selection.about().width)) {}
+  TokensOf(const Selection& selection)
+      : selection_(selection), entries_(static_cast<std::size_t>(selection.about().width)) {}
 
   Result<std::vector<std::int64_t>> operator()(std::int64_t row) {
     const Selection::About& about = selection_.about();
@@ -33,11 +33,13 @@ class TokensOf {
     if (Status s = selection_.read_row(row, entries_); !s.ok()) return s;
     std::vector<std::int64_t> tokens;
     for (const std::int64_t entry : entries_) {
-      if (about.unit == RowUnit::kToken && entry >= about.anchor && entry - about.anchor < visible) tokens.push_back(entry - about.anchor);
+      if (about.unit == RowUnit::kToken && entry >= about.anchor && entry - about.anchor < visible)
+        tokens.push_back(entry - about.anchor);
       if (about.unit == RowUnit::kToken || entry < 0 || entry >= visible / r) continue;
       for (std::int64_t k = 0; k < r; ++k) tokens.push_back(entry * r + k);
     }
-    for (std::int64_t token = visible - visible % r; about.unit == RowUnit::kGroup && token < visible; ++token) tokens.push_back(token);
+    for (std::int64_t token = visible - visible % r; about.unit == RowUnit::kGroup && token < visible; ++token)
+      tokens.push_back(token);
     std::sort(tokens.begin(), tokens.end());
     tokens.erase(std::unique(tokens.begin(), tokens.end()), tokens.end());
     return tokens;
@@ -65,7 +67,11 @@ class Painter {
       token = std::lower_bound(token, tokens.end(), end);
       const std::int64_t held = token - first;
       const bool tail = held > 0 && *(token - 1) >= tail_from;
-      const Cell cell = held == 0 ? Cell::kLeft : tail ? Cell::kTail : held < end - column * step ? Cell::kSome : dense ? Cell::kDense : Cell::kChosen;
+      const Cell cell = held == 0                    ? Cell::kLeft
+                        : tail                       ? Cell::kTail
+                        : held < end - column * step ? Cell::kSome
+                        : dense                      ? Cell::kDense
+                                                     : Cell::kChosen;
       image_.cells[row_begin + static_cast<std::size_t>(column)] = static_cast<std::uint8_t>(cell);
     }
   }
@@ -94,12 +100,14 @@ class Painter {
 
 }  // namespace
 
-Result<RowImage> draw_rows(const Selection& selection, const CheckReport& report, std::int64_t most_rows, std::int64_t most_columns) {
+Result<RowImage> draw_rows(const Selection& selection, const CheckReport& report, std::int64_t most_rows,
+                           std::int64_t most_columns) {
   try {
     const Selection::About& about = selection.about();
     RowImage image;
     image.rows = rows_to_draw(report, most_rows);
-    const std::int64_t longest = std::max<std::int64_t>(*std::max_element(about.visible.begin(), about.visible.end()), 1);
+    const std::int64_t longest =
+        std::max<std::int64_t>(*std::max_element(about.visible.begin(), about.visible.end()), 1);
     image.tokens_per_column = (longest + most_columns - 1) / most_columns;
     image.columns = (longest + image.tokens_per_column - 1) / image.tokens_per_column;
     TokensOf tokens_of(selection);
@@ -128,7 +136,8 @@ Result<RowDetail> row_detail(const Selection& selection, std::int64_t row, std::
     if (Status s = selection.read_row(row, detail.entries); !s.ok()) return s;
     while (!detail.entries.empty() && detail.entries.back() == kRowPadding) detail.entries.pop_back();
     if (!about.has_scores) return detail;
-    std::vector<float> scores(static_cast<std::size_t>(about.visible[static_cast<std::size_t>(row)] / about.group_tokens));
+    std::vector<float> scores(
+        static_cast<std::size_t>(about.visible[static_cast<std::size_t>(row)] / about.group_tokens));
     if (Status s = selection.read_scores(row, scores); !s.ok()) return s;
     detail.ranked.resize(scores.size());
     std::iota(detail.ranked.begin(), detail.ranked.end(), std::int64_t{0});

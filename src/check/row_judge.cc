@@ -35,7 +35,8 @@ Result<RowOutcome> RowJudge::judge(std::int64_t row, VisibleRun run, std::span<c
   if (is_canonical(entries) && rule_ != RowRule::kRank) return outcome_;
   parts_.sort_out(frame_, rule_, entries);
   by_entry_.assign(parts_.units.begin(), parts_.units.end());
-  std::sort(by_entry_.begin(), by_entry_.end(), [](const PlacedUnit& a, const PlacedUnit& b) { return a.entry < b.entry; });
+  std::sort(by_entry_.begin(), by_entry_.end(),
+            [](const PlacedUnit& a, const PlacedUnit& b) { return a.entry < b.entry; });
   judge_entries(entries);
   judge_width();
   judge_expansion();
@@ -67,7 +68,8 @@ bool RowJudge::is_canonical(std::span<const std::int64_t> entries) const {
   for (std::int64_t i = 0; i < frame_.kept; ++i) {
     const std::int64_t unit = *at - frame_.first_value;
     const std::int64_t group = unit / frame_.unit;
-    if (*at < frame_.first_value || group >= frame_.groups || group <= previous || unit != group * frame_.unit) return false;
+    if (*at < frame_.first_value || group >= frame_.groups || group <= previous || unit != group * frame_.unit)
+      return false;
     if (scored_ && group != chosen_[static_cast<std::size_t>(i)]) return false;
     for (std::int64_t k = 1; k < frame_.unit; ++k) {
       if (at[k] != at[0] + k) return false;
@@ -92,20 +94,25 @@ void RowJudge::judge_entries(std::span<const std::int64_t> entries) {
   Finding range{.promise = Promise::kRange, .entries = 0};
   for (std::size_t i = 0; i < parts_.kinds.size(); ++i) {
     const EntryKind kind = parts_.kinds[i];
-    if (kind == EntryKind::kGood || kind == EntryKind::kPadding || kind == EntryKind::kRepeated || kind == EntryKind::kScoredTail) continue;
+    if (kind == EntryKind::kGood || kind == EntryKind::kPadding || kind == EntryKind::kRepeated ||
+        kind == EntryKind::kScoredTail)
+      continue;
     if (range.entries++ > 0) continue;
     range.entry = static_cast<std::int64_t>(i);
     range.token = entries[i];
-    const char* where = kind == EntryKind::kHole ? "padding before the row's end"
+    const char* where = kind == EntryKind::kHole       ? "padding before the row's end"
                         : kind == EntryKind::kNegative ? "negative, and not padding"
-                        : kind == EntryKind::kPast ? "before the first visible token"
-                                                    : "after the last visible one";
+                        : kind == EntryKind::kPast     ? "before the first visible token"
+                                                       : "after the last visible one";
     range.what = fmt::format("entry {} is {}: {}", i, entries[i], where);
   }
   if (range.entries > 0) report(std::move(range));
   if (parts_.repeated == 0) return;
   const std::int64_t value = entries[static_cast<std::size_t>(parts_.first_repeated)];
-  report({.promise = Promise::kDuplicate, .entry = parts_.first_repeated, .entries = parts_.repeated, .token = value,
+  report({.promise = Promise::kDuplicate,
+          .entry = parts_.first_repeated,
+          .entries = parts_.repeated,
+          .token = value,
           .group = (value - frame_.first_value) / frame_.unit,
           .what = fmt::format("entry {} is {}, which the row has already", parts_.first_repeated, value)});
 }
@@ -113,16 +120,21 @@ void RowJudge::judge_entries(std::span<const std::int64_t> entries) {
 // width, or dense where the budget does not bind. Entries that were dropped and broken groups may stand for groups due.
 void RowJudge::judge_width() {
   const std::int64_t least = parts_.whole + parts_.broken_units / frame_.unit;
-  const std::int64_t most = parts_.whole + (parts_.broken_units + frame_.unit - 1) / frame_.unit + parts_.dropped_groups_part / frame_.unit;
+  const std::int64_t most =
+      parts_.whole + (parts_.broken_units + frame_.unit - 1) / frame_.unit + parts_.dropped_groups_part / frame_.unit;
   if (least <= frame_.kept && frame_.kept <= most) return;
   if ((outcome_.judged & promise_bit(Promise::kDense)) == 0) {
-    report({.promise = Promise::kWidth, .entries = std::abs(frame_.due() - parts_.live),
-            .what = fmt::format("{} entries of {} whole groups where {} of {} are due", parts_.live, parts_.whole, frame_.due(), frame_.kept)});
+    report({.promise = Promise::kWidth,
+            .entries = std::abs(frame_.due() - parts_.live),
+            .what = fmt::format("{} entries of {} whole groups where {} of {} are due", parts_.live, parts_.whole,
+                                frame_.due(), frame_.kept)});
     return;
   }
   std::int64_t group = 0;
   for (const HeldGroup& held : parts_.groups) group += held.group == group ? 1 : 0;
-  report({.promise = Promise::kDense, .entries = (frame_.kept - parts_.whole) * frame_.unit, .group = group,
+  report({.promise = Promise::kDense,
+          .entries = (frame_.kept - parts_.whole) * frame_.unit,
+          .group = group,
           .what = fmt::format("group {} is visible, fits the budget and is not in the row", group)});
 }
 
@@ -130,8 +142,12 @@ void RowJudge::judge_expansion() {
   if (frame_.unit == 1) return;
   for (const HeldGroup& group : parts_.groups) {
     if (!group.broken) continue;
-    report({.promise = Promise::kExpansion, .entry = group.entry, .entries = parts_.broken, .token = frame_.first_value + group.group * frame_.unit,
-            .group = group.group, .what = fmt::format("group {} has {} of its {} tokens", group.group, group.present, frame_.unit)});
+    report({.promise = Promise::kExpansion,
+            .entry = group.entry,
+            .entries = parts_.broken,
+            .token = frame_.first_value + group.group * frame_.unit,
+            .group = group.group,
+            .what = fmt::format("group {} has {} of its {} tokens", group.group, group.present, frame_.unit)});
     return;
   }
   if (rule_ == RowRule::kSet) return;
@@ -162,14 +178,22 @@ void RowJudge::judge_tail(std::span<const std::int64_t> entries) {
   const auto scored = std::find(parts_.kinds.begin(), parts_.kinds.end(), EntryKind::kScoredTail);
   if (scored != parts_.kinds.end()) {
     const std::int64_t entry = scored - parts_.kinds.begin();
-    report({.promise = Promise::kTail, .entry = entry, .group = entries[static_cast<std::size_t>(entry)],
-            .what = fmt::format("entry {} is group {}, which is not complete: the raw tail was scored", entry, frame_.groups)});
+    report({.promise = Promise::kTail,
+            .entry = entry,
+            .group = entries[static_cast<std::size_t>(entry)],
+            .what = fmt::format("entry {} is group {}, which is not complete: the raw tail was scored", entry,
+                                frame_.groups)});
     return;
   }
   const std::int64_t first = frame_.first_value + frame_.groups * frame_.unit;
-  const std::int64_t missing = frame_.tail - parts_.tail_present - std::min(frame_.tail - parts_.tail_present, parts_.dropped_tail_part);
+  const std::int64_t missing =
+      frame_.tail - parts_.tail_present - std::min(frame_.tail - parts_.tail_present, parts_.dropped_tail_part);
   if (missing > 0) {
-    report({.promise = Promise::kTail, .entries = missing, .token = first, .what = fmt::format("{} of the {} tokens of the raw tail, from {} on, are missing", missing, frame_.tail, first)});
+    report({.promise = Promise::kTail,
+            .entries = missing,
+            .token = first,
+            .what = fmt::format("{} of the {} tokens of the raw tail, from {} on, are missing", missing, frame_.tail,
+                                first)});
     return;
   }
   if (rule_ == RowRule::kSet || parts_.tail_present == 0) return;
@@ -185,8 +209,12 @@ void RowJudge::judge_tail(std::span<const std::int64_t> entries) {
     if (early++ == 0) entry = placed.entry;
   }
   if (early == 0) return;
-  report({.promise = Promise::kTail, .entry = entry, .entries = early, .token = entries[static_cast<std::size_t>(entry)],
-          .what = fmt::format("entry {} is {}, of the raw tail, and a group follows it", entry, entries[static_cast<std::size_t>(entry)])});
+  report({.promise = Promise::kTail,
+          .entry = entry,
+          .entries = early,
+          .token = entries[static_cast<std::size_t>(entry)],
+          .what = fmt::format("entry {} is {}, of the raw tail, and a group follows it", entry,
+                              entries[static_cast<std::size_t>(entry)])});
 }
 
 }  // namespace seriatim

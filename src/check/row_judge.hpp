@@ -63,9 +63,9 @@ class RowJudge {
   std::vector<Finding>* findings_ = nullptr;
 
   RowParts parts_;
-  std::vector<std::int32_t> chosen_;   // the canonical set, where there are scores
+  std::vector<std::int32_t> chosen_;  // the canonical set, where there are scores
   std::vector<std::int32_t> scratch_;
-  std::vector<PlacedUnit> by_entry_;   // good units in the row's own order
+  std::vector<PlacedUnit> by_entry_;  // good units in the row's own order
   std::vector<std::int64_t> last_place_;
   std::vector<const HeldGroup*> by_first_entry_;
   std::vector<std::int64_t> intruders_;  // chosen but not due

@@ -55,7 +55,9 @@ void RowParts::classify(const RowFrame& frame, RowRule rule, std::span<const std
 
 // Of a unit that stands several times one occurrence counts: for the tail the last, for all others the first.
 void RowParts::find_repeated(const RowFrame& frame) {
-  const auto by_unit = [](const PlacedUnit& a, const PlacedUnit& b) { return a.unit != b.unit ? a.unit < b.unit : a.entry < b.entry; };
+  const auto by_unit = [](const PlacedUnit& a, const PlacedUnit& b) {
+    return a.unit != b.unit ? a.unit < b.unit : a.entry < b.entry;
+  };
   if (!std::is_sorted(all_.begin(), all_.end(), by_unit)) std::sort(all_.begin(), all_.end(), by_unit);
   units.clear();
   doubled_.clear();
@@ -101,7 +103,8 @@ void RowParts::collect_groups(const RowFrame& frame) {
 }
 
 HeldGroup* RowParts::held(std::int64_t group) {
-  const auto at = std::lower_bound(groups.begin(), groups.end(), group, [](const HeldGroup& h, std::int64_t g) { return h.group < g; });
+  const auto at = std::lower_bound(groups.begin(), groups.end(), group,
+                                   [](const HeldGroup& h, std::int64_t g) { return h.group < g; });
   return at != groups.end() && at->group == group ? &*at : nullptr;
 }
 
@@ -112,7 +115,8 @@ void RowParts::mark_suspects(const RowFrame& frame, std::span<const std::int64_t
     const std::int64_t end = std::min(entry + frame.unit, std::ssize(kinds));
     for (std::int64_t i = first; i < end; ++i) {
       if (kinds[static_cast<std::size_t>(i)] != EntryKind::kGood) continue;
-      if (HeldGroup* group = held((entries[static_cast<std::size_t>(i)] - frame.first_value) / frame.unit)) group->suspect = true;
+      if (HeldGroup* group = held((entries[static_cast<std::size_t>(i)] - frame.first_value) / frame.unit))
+        group->suspect = true;
     }
   };
   for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -135,12 +139,13 @@ void RowParts::explain_broken(const RowFrame& frame, RowRule rule) {
   for (HeldGroup& group : groups) {
     if (group.present < frame.unit) partial_.push_back(&group);
   }
-  std::stable_sort(partial_.begin(), partial_.end(), [](const HeldGroup* a, const HeldGroup* b) { return a->suspect > b->suspect; });
+  std::stable_sort(partial_.begin(), partial_.end(),
+                   [](const HeldGroup* a, const HeldGroup* b) { return a->suspect > b->suspect; });
   const std::int64_t dropped = dropped_groups_part;
   spend_on_groups(frame, rule);
   if (rule != RowRule::kSet) return;
-  // Without an order a dropped entry may have stood anywhere. Groups come first, but where they are broken all the same,
-  // the tail does.
+  // Without an order a dropped entry may have stood anywhere. Groups come first, but where they are broken all the
+  // same, the tail does.
   const std::int64_t missing = frame.tail - tail_present;
   if (broken > 0 && missing > 0 && missing <= dropped) {
     dropped_groups_part = dropped - missing;
@@ -149,7 +154,8 @@ void RowParts::explain_broken(const RowFrame& frame, RowRule rule) {
     return;
   }
   const std::int64_t lost = frame.kept - whole - (broken_units + frame.unit - 1) / frame.unit;
-  const std::int64_t spare = dropped_groups_part - std::clamp<std::int64_t>(lost, 0, dropped_groups_part / frame.unit) * frame.unit;
+  const std::int64_t spare =
+      dropped_groups_part - std::clamp<std::int64_t>(lost, 0, dropped_groups_part / frame.unit) * frame.unit;
   dropped_tail_part = std::clamp<std::int64_t>(spare, 0, missing);
   dropped_groups_part -= dropped_tail_part;
 }

@@ -8,8 +8,8 @@
 namespace seriatim {
 
 // Chosen groups that are not due face groups that are due and not chosen. Where there are more of one kind than of the
-// other, another promise has said why (a width, a broken group, a dropped entry), so the most charitable pairs are judged:
-// those nearest to the cut.
+// other, another promise has said why (a width, a broken group, a dropped entry), so the most charitable pairs are
+// judged: those nearest to the cut.
 void RowJudge::judge_membership() {
   if (!scored_ || frame_.groups <= frame_.kept || frame_.kept == 0) return;
   intruders_.clear();
@@ -32,13 +32,15 @@ void RowJudge::judge_membership() {
   std::stable_sort(intruders_.begin(), intruders_.end(), nearer);
   std::stable_sort(left_out_.begin(), left_out_.end(), nearer);
   const auto at_cut = [&](const std::vector<std::int64_t>& groups) {
-    return static_cast<std::size_t>(std::count_if(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(pairs), [&](std::int64_t g) { return score_of(g) == cut; }));
+    return static_cast<std::size_t>(std::count_if(groups.begin(), groups.begin() + static_cast<std::ptrdiff_t>(pairs),
+                                                  [&](std::int64_t g) { return score_of(g) == cut; }));
   };
   const std::size_t ties = std::min(at_cut(intruders_), at_cut(left_out_));
   const double farthest = std::max(from_cut(intruders_[pairs - 1]), from_cut(left_out_[pairs - 1]));
   // A better group left out, unless all that differ beyond the ties lie within the margin.
   if (ties < pairs && farthest > margin_) {
-    report_exchange(Promise::kMembership, intruders_[pairs - 1], left_out_[pairs - 1], static_cast<std::int64_t>(pairs - ties));
+    report_exchange(Promise::kMembership, intruders_[pairs - 1], left_out_[pairs - 1],
+                    static_cast<std::int64_t>(pairs - ties));
   } else if (ties < pairs) {
     outcome_.near = true;
     outcome_.near_margin = farthest;
@@ -50,11 +52,20 @@ void RowJudge::report_exchange(Promise promise, std::int64_t chosen, std::int64_
   const float score = score_of(chosen);
   const float other = score_of(left_out);
   const HeldGroup* held = parts_.find(chosen);
-  report({.promise = promise, .entry = held->entry, .entries = groups, .token = frame_.first_value + chosen * frame_.unit, .group = chosen,
-          .other = left_out, .score = score, .other_score = other, .scored = true, .margin = relative_distance(score, other),
-          .what = promise == Promise::kTie
-                      ? fmt::format("groups {} and {} both score {}; the later was chosen", left_out, chosen, score)
-                      : fmt::format("group {} was chosen at {}, group {} left out at {}", chosen, score, left_out, other)});
+  report({.promise = promise,
+          .entry = held->entry,
+          .entries = groups,
+          .token = frame_.first_value + chosen * frame_.unit,
+          .group = chosen,
+          .other = left_out,
+          .score = score,
+          .other_score = other,
+          .scored = true,
+          .margin = relative_distance(score, other),
+          .what =
+              promise == Promise::kTie
+                  ? fmt::format("groups {} and {} both score {}; the later was chosen", left_out, chosen, score)
+                  : fmt::format("group {} was chosen at {}, group {} left out at {}", chosen, score, left_out, other)});
 }
 
 bool RowJudge::in_order(std::int64_t before, std::int64_t group) const {
@@ -81,12 +92,14 @@ void RowJudge::judge_order() {
   for (const HeldGroup& group : parts_.groups) {
     if (!group.doubled) by_first_entry_.push_back(&group);
   }
-  std::sort(by_first_entry_.begin(), by_first_entry_.end(), [](const HeldGroup* a, const HeldGroup* b) { return a->entry < b->entry; });
+  std::sort(by_first_entry_.begin(), by_first_entry_.end(),
+            [](const HeldGroup* a, const HeldGroup* b) { return a->entry < b->entry; });
   for (std::size_t i = 1; i < by_first_entry_.size(); ++i) {
     const std::int64_t before = by_first_entry_[i - 1]->group;
     const HeldGroup& group = *by_first_entry_[i];
     if (in_order(before, group.group)) continue;
-    note(group.entry, group.group * frame_.unit, fmt::format("group {} {}", before, rule_ == RowRule::kRank ? "before it ranks lower" : "stands before it"));
+    note(group.entry, group.group * frame_.unit,
+         fmt::format("group {} {}", before, rule_ == RowRule::kRank ? "before it ranks lower" : "stands before it"));
   }
   for (std::size_t i = 1; i < parts_.units.size(); ++i) {
     const PlacedUnit& a = parts_.units[i - 1];

@@ -33,11 +33,13 @@ class ViewSelection final : public Selection {
   const About& about() const override { return about_; }
 
   Status read_row(std::int64_t row, std::span<std::int64_t> entries) const override {
-    for (std::size_t i = 0; i < entries.size(); ++i) entries[i] = load_integer(views_.rows.at(row, static_cast<std::int64_t>(i)), views_.rows.dtype);
+    for (std::size_t i = 0; i < entries.size(); ++i)
+      entries[i] = load_integer(views_.rows.at(row, static_cast<std::int64_t>(i)), views_.rows.dtype);
     return {};
   }
   Status read_scores(std::int64_t row, std::span<float> scores) const override {
-    for (std::size_t g = 0; g < scores.size(); ++g) std::memcpy(&scores[g], views_.scores.at(row, static_cast<std::int64_t>(g)), sizeof(float));
+    for (std::size_t g = 0; g < scores.size(); ++g)
+      std::memcpy(&scores[g], views_.scores.at(row, static_cast<std::int64_t>(g)), sizeof(float));
     return {};
   }
   Status read_output(std::int64_t row, std::span<float> output) const override {
@@ -55,7 +57,8 @@ class ViewSelection final : public Selection {
 
 class FileSelection final : public Selection {
  public:
-  FileSelection(file::SafetensorsReader reader, DType rows, About about) : reader_(std::move(reader)), dtype_(rows), about_(std::move(about)) {
+  FileSelection(file::SafetensorsReader reader, DType rows, About about)
+      : reader_(std::move(reader)), dtype_(rows), about_(std::move(about)) {
     rows_ = reader_.find("rows");
     scores_ = reader_.find("scores");
     output_ = reader_.find("output");
@@ -111,13 +114,16 @@ Status read_number(const Metadata& metadata, std::string_view key, bool required
 Result<Selection::About> about_of(const Metadata& metadata) {
   const std::string_view version = value_of(metadata, "seriatim");
   if (version.empty()) return corrupt("metadata", "no `seriatim` key: this is not a selection dump");
-  if (version != kVersion) return Status::error(Code::kUnsupported, "metadata", fmt::format("metadata: `seriatim` is {}, not {}", file::printable(version), kVersion));
+  if (version != kVersion)
+    return Status::error(Code::kUnsupported, "metadata",
+                         fmt::format("metadata: `seriatim` is {}, not {}", file::printable(version), kVersion));
   Selection::About about;
   if (Status s = read_number(metadata, "group_tokens", true, about.group_tokens); !s.ok()) return s;
   if (Status s = read_number(metadata, "budget_tokens", true, about.budget_tokens); !s.ok()) return s;
   if (Status s = read_number(metadata, "anchor", false, about.anchor); !s.ok()) return s;
   const std::string_view unit = value_of(metadata, "unit");
-  if (!unit.empty() && unit != "group" && unit != "token") return corrupt("unit", fmt::format("{} is neither `token` nor `group`", file::printable(unit)));
+  if (!unit.empty() && unit != "group" && unit != "token")
+    return corrupt("unit", fmt::format("{} is neither `token` nor `group`", file::printable(unit)));
   about.unit = unit == "group" ? RowUnit::kGroup : RowUnit::kToken;
   about.engine = value_of(metadata, "engine");
   return about;
@@ -129,7 +135,9 @@ Result<ConstTensor> shape_of(const file::SafetensorsReader& reader, std::string_
   if (entry == nullptr) return ConstTensor{};
   const auto dtype = file::dtype_of_safetensors(entry->dtype);
   if (!dtype || entry->shape.size() > kMaxRank) {
-    return Status::error(Code::kUnsupported, name, fmt::format("{}: dtype {} of rank {}", name, file::printable(entry->dtype), entry->shape.size()));
+    return Status::error(
+        Code::kUnsupported, name,
+        fmt::format("{}: dtype {} of rank {}", name, file::printable(entry->dtype), entry->shape.size()));
   }
   ConstTensor view;
   view.data = nowhere;
@@ -149,7 +157,8 @@ Result<std::unique_ptr<Selection>> admit_file(file::SafetensorsReader reader) {
   if (!about.ok()) return about.status();
   static constexpr std::byte kNowhere{};
   SelectionViews shapes;
-  const std::pair<const char*, ConstTensor*> tensors[] = {{"rows", &shapes.rows}, {"visible", &shapes.visible}, {"scores", &shapes.scores}, {"output", &shapes.output}};
+  const std::pair<const char*, ConstTensor*> tensors[] = {
+      {"rows", &shapes.rows}, {"visible", &shapes.visible}, {"scores", &shapes.scores}, {"output", &shapes.output}};
   for (const auto& [name, to] : tensors) {
     auto shape = shape_of(reader, name, &kNowhere);
     if (!shape.ok()) return shape.status();
@@ -160,7 +169,8 @@ Result<std::unique_ptr<Selection>> admit_file(file::SafetensorsReader reader) {
   if (Status s = reader.read(*reader.find("visible"), 0, visible); !s.ok()) return s;
   shapes.visible.data = visible.data();
   if (Status s = admit_visible(shapes, *about); !s.ok()) return s;
-  return std::unique_ptr<Selection>(std::make_unique<FileSelection>(std::move(reader), shapes.rows.dtype, *std::move(about)));
+  return std::unique_ptr<Selection>(
+      std::make_unique<FileSelection>(std::move(reader), shapes.rows.dtype, *std::move(about)));
 }
 
 }  // namespace
@@ -177,7 +187,9 @@ Status admit_visible(const SelectionViews& views, Selection::About& about) {
     if (Status s = geometry->check_run({about.anchor, visible}, q); !s.ok()) return s;
     if (about.has_scores && geometry->groups(visible) > views.scores.shape[1]) {
       return Status::error(Code::kInvalidArgument, "scores",
-                           fmt::format("scores: {} groups where row {} sees {} tokens, {} groups", views.scores.shape[1], q, visible, geometry->groups(visible)), {q, -1});
+                           fmt::format("scores: {} groups where row {} sees {} tokens, {} groups",
+                                       views.scores.shape[1], q, visible, geometry->groups(visible)),
+                           {q, -1});
     }
     about.visible[static_cast<std::size_t>(q)] = visible;
   }
@@ -194,10 +206,14 @@ Status admit_shapes(const SelectionViews& views, Selection::About& about) {
   if (Status s = integers("rows", views.rows, {-1, -1}); !s.ok()) return s;
   about.rows = views.rows.shape[0];
   about.width = views.rows.shape[1];
-  if (about.rows == 0) return Status::error(Code::kInvalidArgument, "rows", "rows: 0 rows, so there is nothing to judge");
-  if (about.width > Geometry::kMaxExtent) return Status::error(Code::kInvalidArgument, "rows", fmt::format("rows: {} entries per row, at most {}", about.width, Geometry::kMaxExtent));
+  if (about.rows == 0)
+    return Status::error(Code::kInvalidArgument, "rows", "rows: 0 rows, so there is nothing to judge");
+  if (about.width > Geometry::kMaxExtent)
+    return Status::error(Code::kInvalidArgument, "rows",
+                         fmt::format("rows: {} entries per row, at most {}", about.width, Geometry::kMaxExtent));
   if (views.visible.rank == 1 && views.visible.shape[0] != about.rows) {
-    return Status::error(Code::kInvalidArgument, "visible", fmt::format("visible: {} counts for {} rows", views.visible.shape[0], about.rows));
+    return Status::error(Code::kInvalidArgument, "visible",
+                         fmt::format("visible: {} counts for {} rows", views.visible.shape[0], about.rows));
   }
   if (Status s = integers("visible", views.visible, {about.rows}); !s.ok()) return s;
   about.has_scores = !views.scores.empty();
@@ -227,7 +243,8 @@ Result<std::unique_ptr<Selection>> parse_selection(std::span<const std::byte> by
     auto about = about_of(file->metadata());
     if (!about.ok()) return about.status();
     SelectionViews views;
-    const std::pair<const char*, ConstTensor*> tensors[] = {{"rows", &views.rows}, {"visible", &views.visible}, {"scores", &views.scores}, {"output", &views.output}};
+    const std::pair<const char*, ConstTensor*> tensors[] = {
+        {"rows", &views.rows}, {"visible", &views.visible}, {"scores", &views.scores}, {"output", &views.output}};
     for (const auto& [name, to] : tensors) {
       if (!file->contains(name)) continue;
       const auto view = file->find(name);

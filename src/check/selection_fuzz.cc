@@ -1,4 +1,5 @@
-// Any bytes are a selection dump or a Status; what is admitted is judged without a fault, and the same by every rule's order.
+// Any bytes are a selection dump or a Status; what is admitted is judged without a fault, and the same by every rule's
+// order.
 #include <span>
 
 #include "seriatim/check.hpp"
@@ -22,8 +23,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       faults += count.faults;
     }
     if (report->conforms() != (faults == 0)) __builtin_trap();
-    // Each rule is stricter than the one before it; `rank` differs from `canonical`, and without scores asks no order. A
-    // repeated row is judged by its entries, so a rule's order decides nothing there.
+    // Each rule is stricter than the one before it; `rank` differs from `canonical`, and without scores asks no order.
+    // A repeated row is judged by its entries, so a rule's order decides nothing there.
     if (rule == RowRule::kSet) set_conforms = report->conforms();
     if (rule == RowRule::kArrival) arrival_conforms = report->conforms();
     if (rule == RowRule::kArrival && arrival_conforms && !set_conforms) __builtin_trap();

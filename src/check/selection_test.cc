@@ -18,13 +18,17 @@ using testing::Random;
 
 class SelectionFile : public ::testing::Test {
  protected:
-  SelectionFile() { path_ = (std::filesystem::temp_directory_path() / ("seriatim-check-" + std::to_string(::getpid()) + ".safetensors")).string(); }
+  SelectionFile() {
+    path_ = (std::filesystem::temp_directory_path() / ("seriatim-check-" + std::to_string(::getpid()) + ".safetensors"))
+                .string();
+  }
   ~SelectionFile() override { std::filesystem::remove(path_); }
 
   // A dump of right rows: 6 queries over groups of 2, budget 4.
   struct Dump {
     Metadata metadata{{"seriatim", "selection/1"}, {"group_tokens", "2"}, {"budget_tokens", "4"}, {"engine", "test"}};
-    std::vector<std::int32_t> rows{0, 1, 2, 3, 4, 0, 1, 2, 3, -1, 0, 1, 4, 5, -1, 0, 1, 4, 5, -1, 2, 3, 4, 5, 6, -1, -1, -1, -1, -1};
+    std::vector<std::int32_t> rows{0, 1, 2, 3, 4,  0, 1, 2, 3, -1, 0,  1,  4,  5,  -1,
+                                   0, 1, 4, 5, -1, 2, 3, 4, 5, 6,  -1, -1, -1, -1, -1};
     std::vector<std::int64_t> visible{5, 4, 6, 6, 7, 0};
     std::vector<float> scores{1, 1, 0, 0, 1, 1, 0, 0, 1, 0, 1, 0, 1, 0, 1, 0, 0, 1, 1, 0, NAN, NAN, NAN, NAN};
     std::int64_t width = 5;
@@ -32,9 +36,12 @@ class SelectionFile : public ::testing::Test {
   };
   Status write(const Dump& dump, bool with_scores = true) {
     const std::int64_t count = std::ssize(dump.visible);
-    std::vector<NamedTensor> tensors{{"visible", dense_view(dump.visible.data(), DType::kI64, {count})},
-                                     {"rows", dense_view(dump.rows.data(), DType::kI32, {std::ssize(dump.rows) / dump.width, dump.width})}};
-    if (with_scores) tensors.push_back({"scores", dense_view(dump.scores.data(), DType::kF32, {std::ssize(dump.scores) / dump.groups, dump.groups})});
+    std::vector<NamedTensor> tensors{
+        {"visible", dense_view(dump.visible.data(), DType::kI64, {count})},
+        {"rows", dense_view(dump.rows.data(), DType::kI32, {std::ssize(dump.rows) / dump.width, dump.width})}};
+    if (with_scores)
+      tensors.push_back({"scores", dense_view(dump.scores.data(), DType::kF32,
+                                              {std::ssize(dump.scores) / dump.groups, dump.groups})});
     return write_safetensors(path_, dump.metadata, tensors);
   }
   // Opening, or judging, is refused with a message that holds these words.
@@ -167,7 +174,11 @@ TEST(Repeat, TwoRowsOfEqualInputThatDifferAreNamedAsRepeatAlone) {
   about.group_tokens = 2;
   about.budget_tokens = 4;
   for (const RowRule rule : {RowRule::kArrival, RowRule::kSet}) {
-    const auto selection = view_selection({dense_view(rows.data(), DType::kI32, {4, 5}), dense_view(visible.data(), DType::kI32, {4}), dense_view(scores.data(), DType::kF32, {4, 3}), {}}, about);
+    const auto selection = view_selection({dense_view(rows.data(), DType::kI32, {4, 5}),
+                                           dense_view(visible.data(), DType::kI32, {4}),
+                                           dense_view(scores.data(), DType::kF32, {4, 3}),
+                                           {}},
+                                          about);
     ASSERT_TRUE(selection.ok()) << selection.status().message();
     CheckOptions options;
     options.rule = rule;
@@ -190,7 +201,11 @@ TEST(Margin, AnExchangeWithinItIsNearAndNoFault) {
   about.budget_tokens = 2;
   for (const float better : {1.00001f, 1.1f, INFINITY}) {
     const std::vector<float> scores{better, 1.0f};
-    const auto selection = view_selection({dense_view(rows.data(), DType::kI32, {1, 2}), dense_view(visible.data(), DType::kI32, {1}), dense_view(scores.data(), DType::kF32, {1, 2}), {}}, about);
+    const auto selection = view_selection({dense_view(rows.data(), DType::kI32, {1, 2}),
+                                           dense_view(visible.data(), DType::kI32, {1}),
+                                           dense_view(scores.data(), DType::kF32, {1, 2}),
+                                           {}},
+                                          about);
     CheckOptions options;
     EXPECT_EQ(check(**selection, options)->findings.at(0).promise, Promise::kMembership);
     options.margin = 1e-3;
@@ -211,7 +226,11 @@ TEST(Report, DoesNotDependOnTheExecutorAndKeepsAsManyFindingsAsAsked) {
   Selection::About about;
   about.group_tokens = 2;
   about.budget_tokens = 4;
-  const auto selection = view_selection({dense_view(static_cast<const void*>(rows.data()), DType::kI32, {kRows, 5}), dense_view(static_cast<const void*>(visible.data()), DType::kI32, {kRows}), dense_view(static_cast<const void*>(scores.data()), DType::kF32, {kRows, 4}), {}}, about);
+  const auto selection = view_selection({dense_view(static_cast<const void*>(rows.data()), DType::kI32, {kRows, 5}),
+                                         dense_view(static_cast<const void*>(visible.data()), DType::kI32, {kRows}),
+                                         dense_view(static_cast<const void*>(scores.data()), DType::kF32, {kRows, 4}),
+                                         {}},
+                                        about);
   CheckOptions options;
   options.findings_per_promise = 7;
   const auto serial = check(**selection, options);

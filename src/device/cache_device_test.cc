@@ -10,14 +10,16 @@ namespace seriatim::testing {
 namespace {
 
 // Queries of the last tokens of a followed state, on the device and on the host.
-::testing::AssertionResult answers_agree(DeviceStory& held, const Story& story, std::int64_t first, std::int64_t count) {
+::testing::AssertionResult answers_agree(DeviceStory& held, const Story& story, std::int64_t first,
+                                         std::int64_t count) {
   const auto tokens = every_token(first, count);
   Answers got(story.geometry, count);
   if (Status s = held.ask(tokens, got); !s.ok()) return ::testing::AssertionFailure() << s.message();
   Answers due(story.geometry, count);
   Workspace workspace = *Workspace::create(story.geometry, story.tokens());
   const Snapshot snapshot = held.snapshot();
-  if (Status s = ask(snapshot.layer(0), story, tokens, workspace, due); !s.ok()) return ::testing::AssertionFailure() << s.message();
+  if (Status s = ask(snapshot.layer(0), story, tokens, workspace, due); !s.ok())
+    return ::testing::AssertionFailure() << s.message();
   return same_answers(got, due);
 }
 
@@ -121,7 +123,8 @@ TEST(DeviceCache, TruncateForkEvictCopyAndRestoreAreFollowed) {
     ASSERT_TRUE(answers_agree(held, story, 440, 30)) << r << ", restored";
     const auto mapped = held.cache().restore(path, RestoreMode::kMap);
     ASSERT_TRUE(mapped.ok()) << mapped.status().message();
-    EXPECT_TRUE(fails_with(held.sequence().follow(*held.cache().snapshot(mapped->front().id)), Code::kInvalidArgument, "layer"));
+    EXPECT_TRUE(fails_with(held.sequence().follow(*held.cache().snapshot(mapped->front().id)), Code::kInvalidArgument,
+                           "layer"));
     ASSERT_TRUE(answers_agree(held, story, 440, 30)) << r << ", after a refusal";
   }
 }

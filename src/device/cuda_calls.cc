@@ -10,7 +10,9 @@
 namespace seriatim::device {
 namespace {
 
-Status absent(std::string_view what) { return Status::error(Code::kUnsupported, "device", fmt::format("device: this machine has no {}", what)); }
+Status absent(std::string_view what) {
+  return Status::error(Code::kUnsupported, "device", fmt::format("device: this machine has no {}", what));
+}
 
 // The first of the libraries that is there; it stays, as drivers do not bear being unloaded.
 void* open_first(std::span<const char* const> names) {
@@ -40,7 +42,8 @@ Result<CudaCalls> load_driver() {
 }
 
 Result<NvrtcCalls> load_compiler() {
-  constexpr std::array kNames{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so", "/usr/local/cuda/lib64/libnvrtc.so"};
+  constexpr std::array kNames{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so.11.2", "libnvrtc.so",
+                              "/usr/local/cuda/lib64/libnvrtc.so"};
   const char* const named = std::getenv("SERIATIM_NVRTC");
   void* const library = named != nullptr ? open_first({&named, 1}) : open_first(kNames);
   if (library == nullptr) {
@@ -72,7 +75,8 @@ Result<const NvrtcCalls*> installed_nvrtc() {
 
 Status check_cuda(CuResult code, const char* what) {
   if (code == 0) return {};
-  return Status::error(code == kCuOutOfMemory ? Code::kOutOfMemory : Code::kIo, "device", fmt::format("device: {} gave CUDA error {}", what, code));
+  return Status::error(code == kCuOutOfMemory ? Code::kOutOfMemory : Code::kIo, "device",
+                       fmt::format("device: {} gave CUDA error {}", what, code));
 }
 
 }  // namespace seriatim::device

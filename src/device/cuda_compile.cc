@@ -25,7 +25,8 @@ struct Text {
 Status check_compiler(NvrtcResult code, const char* what) {
   constexpr NvrtcResult kOutOfMemory = 1;
   if (code == 0) return {};
-  return Status::error(code == kOutOfMemory ? Code::kOutOfMemory : Code::kIo, "device", fmt::format("device: {} gave NVRTC error {}", what, code));
+  return Status::error(code == kOutOfMemory ? Code::kOutOfMemory : Code::kIo, "device",
+                       fmt::format("device: {} gave NVRTC error {}", what, code));
 }
 
 // From the first error on: a message is short.
@@ -50,9 +51,13 @@ Result<std::vector<char>> take_result(const Text& text, const Size& size, const 
 
 }  // namespace
 
-Result<Compiled> compile(const NvrtcCalls& compiler, const Build& what, const char* architecture, std::vector<const char*> options) {
+Result<Compiled> compile(const NvrtcCalls& compiler, const Build& what, const char* architecture,
+                         std::vector<const char*> options) {
   Text text(compiler);
-  if (Status s = check_compiler(compiler.create(&text.program, what.text, "seriatim.cu", 0, nullptr, nullptr), "taking the kernels' text"); !s.ok()) return s;
+  if (Status s = check_compiler(compiler.create(&text.program, what.text, "seriatim.cu", 0, nullptr, nullptr),
+                                "taking the kernels' text");
+      !s.ok())
+    return s;
   // What an option like --use_fast_math would change is named here, so that the bits do not hang on a default.
   const std::array<std::string, 9> fixed{fmt::format("--gpu-architecture={}", architecture),
                                          "--fmad=false",
@@ -67,7 +72,9 @@ Result<Compiled> compile(const NvrtcCalls& compiler, const Build& what, const ch
   for (const std::string& one : fixed) all.push_back(one.c_str());
   all.insert(all.end(), options.begin(), options.end());
   const NvrtcResult code = compiler.compile(text.program, static_cast<int>(all.size()), all.data());
-  if (code == kNvrtcCompilation) return Status::error(Code::kUnsupported, "device", fmt::format("device: the kernels do not build: {}", log_of(text)));
+  if (code == kNvrtcCompilation)
+    return Status::error(Code::kUnsupported, "device",
+                         fmt::format("device: the kernels do not build: {}", log_of(text)));
   if (Status s = check_compiler(code, "building the kernels"); !s.ok()) return s;
   auto machine_code = take_result(text, compiler.cubin_size, compiler.cubin, "taking the kernels' code");
   if (!machine_code.ok()) return machine_code.status();

@@ -1,5 +1,5 @@
-// The CUDA backend, and the CUDA form of the kernels' text, over an emulated driver: the bits, the cache's operations, and a
-// driver that refuses, loses or lacks something. What this cannot show is a GPU's own arithmetic and timing.
+// The CUDA backend, and the CUDA form of the kernels' text, over an emulated driver: the bits, the cache's operations,
+// and a driver that refuses, loses or lacks something. What this cannot show is a GPU's own arithmetic and timing.
 #include <gtest/gtest.h>
 
 #include "device/device_fault_testing.hpp"
@@ -31,7 +31,8 @@ TEST_F(CudaEmulated, EveryQueryHasTheHostsRowOutputAndLse) {
 TEST_F(CudaEmulated, WorkGroupsOfAnySizeGiveTheSameBits) {
   const Story story(small_path(4, DType::kBf16), 300, 91);
   const Answers host = one_call(story);
-  for (const std::int64_t work_group : {1, 4, 7}) EXPECT_TRUE(same_answers(device_answers(story, opened(work_group)), host)) << work_group;
+  for (const std::int64_t work_group : {1, 4, 7})
+    EXPECT_TRUE(same_answers(device_answers(story, opened(work_group)), host)) << work_group;
 }
 
 TEST_F(CudaEmulated, AStepReturnsBeforeItsWorkIsDone) {
@@ -43,7 +44,10 @@ TEST_F(CudaEmulated, AStepReturnsBeforeItsWorkIsDone) {
   const Answers due = one_call(story);
   Answers got(story.geometry, 1);
   ASSERT_TRUE(held.workspace().plan(held.sequence(), 0, asked.for_plan(), NanPolicy::kRefuse, got.rows_from(0)).ok());
-  ASSERT_TRUE(held.workspace().attend(held.sequence(), 0, asked.for_attend(), std::nullopt, got.output.writable(), got.lse.writable()).ok());
+  ASSERT_TRUE(
+      held.workspace()
+          .attend(held.sequence(), 0, asked.for_attend(), std::nullopt, got.output.writable(), got.lse.writable())
+          .ok());
   EXPECT_TRUE(got.rows_untouched() && got.outputs_untouched());
   ASSERT_TRUE(held.workspace().wait().ok());
   EXPECT_TRUE(same_bits(got.of(0), due.of(50)));
@@ -57,8 +61,9 @@ TEST_F(CudaEmulated, AnyFailedCallLeavesOutputsAndTheHeldStateAndTheNextTryIsRig
 
 TEST_F(CudaEmulated, OpeningBuildingAndTakingMemoryFailCleanlyAtEveryCall) {
   std::int64_t failures = 0;
-  fail_every_call_of_opening([] { return open_emulated(); }, [](std::int64_t nth) { EXPECT_EQ(cuda_faults().held, 0) << nth; },
-                             cuda_faults().left, failures);
+  fail_every_call_of_opening([] { return open_emulated(); },
+                             [](std::int64_t nth) { EXPECT_EQ(cuda_faults().held, 0) << nth; }, cuda_faults().left,
+                             failures);
   EXPECT_GT(failures, 45);
 }
 
@@ -103,7 +108,8 @@ TEST_F(CudaEmulated, WhatIsMissingIsNamed) {
   EXPECT_TRUE(fails_with(status, Code::kUnsupported, "device"));
   EXPECT_NE(status.message().find("run-time compiler"), std::string_view::npos) << status.message();
   cuda_faults() = {};
-  const auto broken = DeviceStory::must(open_emulated(4, "extern \"C\" __global__ void broken() { no_such_name(); }\n"));
+  const auto broken =
+      DeviceStory::must(open_emulated(4, "extern \"C\" __global__ void broken() { no_such_name(); }\n"));
   const Status unbuilt = DeviceWorkspace::create(broken, *Geometry::admit(small_path()), 100, 1).status();
   EXPECT_TRUE(fails_with(unbuilt, Code::kUnsupported, "device"));
   EXPECT_NE(unbuilt.message().find("no_such_name"), std::string_view::npos) << unbuilt.message();

@@ -63,7 +63,9 @@ class CudaDriver final : public Driver {
 
   Result<Memory> take(std::int64_t bytes) override {
     CuPointer memory = 0;
-    if (Status s = within("taking memory", [&] { return calls_.take(&memory, static_cast<std::size_t>(bytes)); }); !s.ok()) return s;
+    if (Status s = within("taking memory", [&] { return calls_.take(&memory, static_cast<std::size_t>(bytes)); });
+        !s.ok())
+      return s;
     return static_cast<Memory>(memory);
   }
   void release(Memory memory) noexcept override {
@@ -71,7 +73,10 @@ class CudaDriver final : public Driver {
   }
   Result<std::byte*> take_host(std::int64_t bytes) override {
     void* memory = nullptr;
-    if (Status s = within("taking the host's memory", [&] { return calls_.take_host(&memory, static_cast<std::size_t>(bytes)); }); !s.ok()) return s;
+    if (Status s = within("taking the host's memory",
+                          [&] { return calls_.take_host(&memory, static_cast<std::size_t>(bytes)); });
+        !s.ok())
+      return s;
     return static_cast<std::byte*>(memory);
   }
   void release_host(std::byte* memory) noexcept override {
@@ -82,19 +87,25 @@ class CudaDriver final : public Driver {
     const auto compiled = compile(compiler_, what, architecture_.c_str());
     if (!compiled.ok()) return compiled.status();
     CuModule module = nullptr;
-    if (Status s = within("loading the kernels", [&] { return calls_.load_module(&module, compiled->code.data()); }); !s.ok()) return s;
+    if (Status s = within("loading the kernels", [&] { return calls_.load_module(&module, compiled->code.data()); });
+        !s.ok())
+      return s;
     modules_.push_back(module);  // unloaded with the driver, also where a kernel is missing
     Kernels made{};
     for (std::size_t i = 0; i < made.size(); ++i) {
       CuFunction function = nullptr;
-      if (Status s = within("making a kernel", [&] { return calls_.function(&function, module, kKernelNames[i]); }); !s.ok()) return s;
+      if (Status s = within("making a kernel", [&] { return calls_.function(&function, module, kKernelNames[i]); });
+          !s.ok())
+        return s;
       made[i] = reinterpret_cast<KernelHandle>(function);
     }
     return made;
   }
 
   Status write(Memory to, std::int64_t offset, const void* from, std::int64_t bytes) override {
-    return within("writing", [&] { return calls_.write(to + static_cast<CuPointer>(offset), from, static_cast<std::size_t>(bytes), stream_); });
+    return within("writing", [&] {
+      return calls_.write(to + static_cast<CuPointer>(offset), from, static_cast<std::size_t>(bytes), stream_);
+    });
   }
   Status read(Memory from, void* to, std::int64_t bytes) override {
     return within("reading", [&] { return calls_.read(to, from, static_cast<std::size_t>(bytes), stream_); });
@@ -103,13 +114,18 @@ class CudaDriver final : public Driver {
     return within("copying", [&] { return calls_.copy(to, from, static_cast<std::size_t>(bytes), stream_); });
   }
 
-  Status launch(KernelHandle kernel, const char* name, Grid grid, std::int64_t work_group, std::span<const Argument> arguments) override {
+  Status launch(KernelHandle kernel, const char* name, Grid grid, std::int64_t work_group,
+                std::span<const Argument> arguments) override {
     constexpr std::size_t kMostArguments = 16;
     std::array<void*, kMostArguments> parameters{};
-    if (arguments.size() > parameters.size()) return Status::error(Code::kInvalidArgument, "device", fmt::format("device: {} arguments for {}", arguments.size(), name));
-    for (std::size_t i = 0; i < arguments.size(); ++i) parameters[i] = const_cast<void*>(arguments[i].value);  // read alone
+    if (arguments.size() > parameters.size())
+      return Status::error(Code::kInvalidArgument, "device",
+                           fmt::format("device: {} arguments for {}", arguments.size(), name));
+    for (std::size_t i = 0; i < arguments.size(); ++i)
+      parameters[i] = const_cast<void*>(arguments[i].value);  // read alone
     return within(name, [&] {
-      return calls_.launch(reinterpret_cast<CuFunction>(kernel), static_cast<unsigned>(grid.x), static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z),
+      return calls_.launch(reinterpret_cast<CuFunction>(kernel), static_cast<unsigned>(grid.x),
+                           static_cast<unsigned>(grid.y), static_cast<unsigned>(grid.z),
                            static_cast<unsigned>(work_group), 1, 1, 0, stream_, parameters.data(), nullptr);
     });
   }
@@ -134,7 +150,8 @@ class CudaDriver final : public Driver {
   std::vector<CuModule> modules_;
 };
 
-Result<std::unique_ptr<Driver>> open_cuda(const CudaCalls& calls, const NvrtcCalls& compiler, CuDevice device, std::string architecture) {
+Result<std::unique_ptr<Driver>> open_cuda(const CudaCalls& calls, const NvrtcCalls& compiler, CuDevice device,
+                                          std::string architecture) {
   auto driver = std::make_unique<CudaDriver>(calls, compiler, device, std::move(architecture));
   if (Status s = driver->open(); !s.ok()) return s;
   return std::unique_ptr<Driver>(std::move(driver));
@@ -147,7 +164,9 @@ struct Described {
 };
 
 // What CUDA's programming guide promises of every device of compute capability 2.0 and later.
-void promise_arithmetic(DeviceInfo& info) { info.doubles = info.fma = info.division = info.subnormals = info.rounds = true; }
+void promise_arithmetic(DeviceInfo& info) {
+  info.doubles = info.fma = info.division = info.subnormals = info.rounds = true;
+}
 
 Result<std::vector<Described>> describe_all(const CudaCalls& calls) {
   const CuResult began = calls.init(0);
@@ -173,7 +192,8 @@ Result<std::vector<Described>> describe_all(const CudaCalls& calls) {
     one.architecture = fmt::format("sm_{}{}", major, minor);
     one.info.name = fmt::format("cuda:{}", number);
     one.info.product = product.data();
-    one.info.driver = fmt::format("CUDA {}.{}, compute capability {}.{}", version / 1000, version % 1000 / 10, major, minor);
+    one.info.driver =
+        fmt::format("CUDA {}.{}, compute capability {}.{}", version / 1000, version % 1000 / 10, major, minor);
     if (major >= 2) promise_arithmetic(one.info);
     one.info.memory_bytes = one.info.largest_buffer_bytes = static_cast<std::int64_t>(memory);
     all.push_back(std::move(one));
@@ -190,10 +210,10 @@ Result<std::vector<Listed>> find_devices(const CudaCalls& calls, FindCompiler fi
   std::vector<Listed> found;
   for (const Described& one : *described) {
     found.push_back({one.info, [calls, find_compiler, one]() -> Result<std::unique_ptr<Driver>> {
-      const auto compiler = find_compiler();
-      if (!compiler.ok()) return compiler.status();
-      return open_cuda(calls, **compiler, one.device, one.architecture);
-    }});
+                       const auto compiler = find_compiler();
+                       if (!compiler.ok()) return compiler.status();
+                       return open_cuda(calls, **compiler, one.device, one.architecture);
+                     }});
   }
   return found;
 }

@@ -1,5 +1,6 @@
-// The kernels' text through CUDA's own compiler, where the machine has it: it builds, and it holds no arithmetic but what
-// is written. No GPU is needed. A machine without the compiler skips these; where SERIATIM_NEED_NVRTC is set, it fails them.
+// The kernels' text through CUDA's own compiler, where the machine has it: it builds, and it holds no arithmetic but
+// what is written. No GPU is needed. A machine without the compiler skips these; where SERIATIM_NEED_NVRTC is set, it
+// fails them.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -20,7 +21,8 @@ bool no_compiler() { return !device::installed_nvrtc().ok() && std::getenv("SERI
 #define SERIATIM_SKIP_WITHOUT_COMPILER() \
   if (no_compiler()) GTEST_SKIP() << device::installed_nvrtc().status().message()
 
-Result<Compiled> compiled(const Build& what, const char* architecture = "sm_90", std::vector<const char*> options = {}) {
+Result<Compiled> compiled(const Build& what, const char* architecture = "sm_90",
+                          std::vector<const char*> options = {}) {
   const auto compiler = device::installed_nvrtc();
   if (!compiler.ok()) return compiler.status();
   return device::compile(**compiler, what, architecture, std::move(options));
@@ -41,7 +43,8 @@ TEST(CudaText, BuildsForEveryPairOfDTypesAndHasEveryKernel) {
       const auto made = compiled({device::kKernelText, 128, kv, index});
       ASSERT_TRUE(made.ok()) << made.status().message();
       EXPECT_GT(made->code.size(), 10'000U);
-      for (const char* name : device::kKernelNames) EXPECT_EQ(count(view(made->ptx), std::string(".entry ") + name + "("), 1) << name;
+      for (const char* name : device::kKernelNames)
+        EXPECT_EQ(count(view(made->ptx), std::string(".entry ") + name + "("), 1) << name;
     }
   }
 }
@@ -64,7 +67,8 @@ TEST(CudaText, RoundsEveryOperationAndFlushesNothing) {
   EXPECT_GT(count(ptx, "mul.rn.f64"), 10);
   EXPECT_GT(count(ptx, "div.rn.f32"), 0);
   EXPECT_GT(count(ptx, "sqrt.rn.f32"), 0);
-  for (const char* none : {"\tmul.f32", "\tadd.f32", "\tsub.f32", "\tmul.f64", "\tadd.f64", "\tsub.f64", ".ftz", ".approx", "div.full", "mad.f32", "mad.rn.f32"}) {
+  for (const char* none : {"\tmul.f32", "\tadd.f32", "\tsub.f32", "\tmul.f64", "\tadd.f64", "\tsub.f64", ".ftz",
+                           ".approx", "div.full", "mad.f32", "mad.rn.f32"}) {
     EXPECT_EQ(count(ptx, none), 0) << none;
   }
 }
@@ -90,7 +94,8 @@ TEST(CudaText, FusesNothingThatIsNotWrittenAsFused) {
 
 TEST(CudaText, ATextThatDoesNotBuildGivesTheLog) {
   SERIATIM_SKIP_WITHOUT_COMPILER();
-  const auto made = compiled({"extern \"C\" __global__ void broken(int* x) { x[0] = no_such_name; }\n", 128, DType::kF32, DType::kF32});
+  const auto made = compiled(
+      {"extern \"C\" __global__ void broken(int* x) { x[0] = no_such_name; }\n", 128, DType::kF32, DType::kF32});
   EXPECT_TRUE(fails_with(made.status(), Code::kUnsupported, "device"));
   EXPECT_NE(made.status().message().find("no_such_name"), std::string_view::npos) << made.status().message();
 }

@@ -17,20 +17,24 @@ constexpr std::int64_t kUsualLanes = 128;  // as many as a split has entries
 
 Status not_found(std::string_view name, const std::vector<Listed>& found) {
   std::string names;
-  for (const Listed& one : found) names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", one.info.name, one.info.product);
+  for (const Listed& one : found)
+    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", one.info.name, one.info.product);
   return Status::error(Code::kNotFound, "device",
                        fmt::format("device: there is no '{}'; there is {}", name, names.empty() ? "none" : names));
 }
 
-std::string_view backend_of(const Listed& one) { return std::string_view(one.info.name).substr(0, one.info.name.find(':')); }
+std::string_view backend_of(const Listed& one) {
+  return std::string_view(one.info.name).substr(0, one.info.name.find(':'));
+}
 
 Result<const Listed*> choose(const std::vector<Listed>& found, std::string_view name, bool accept_other_bits) {
   for (const Listed& one : found) {
     if (name == backend_of(one) && (one.info.lacks().empty() || accept_other_bits)) return &one;
     if (one.info.name != name) continue;
     if (const std::string lacks = one.info.lacks(); !lacks.empty() && !accept_other_bits) {
-      return Status::error(Code::kUnsupported, "device",
-                           fmt::format("device: {} ({}) does not promise {}: its bits could be others", name, one.info.product, lacks));
+      return Status::error(
+          Code::kUnsupported, "device",
+          fmt::format("device: {} ({}) does not promise {}: its bits could be others", name, one.info.product, lacks));
     }
     return &one;
   }
@@ -39,10 +43,11 @@ Result<const Listed*> choose(const std::vector<Listed>& found, std::string_view 
 
 }  // namespace
 
-Result<std::shared_ptr<Device>> open_one(const std::vector<Listed>& found, std::string_view name, const DeviceOptions& options,
-                                         const char* kernel_text) {
+Result<std::shared_ptr<Device>> open_one(const std::vector<Listed>& found, std::string_view name,
+                                         const DeviceOptions& options, const char* kernel_text) {
   if (options.work_group < 0 || options.work_group > kMostLanes) {
-    return Status::error(Code::kInvalidArgument, "work_group", fmt::format("work_group: {} is not in 0..{}", options.work_group, kMostLanes));
+    return Status::error(Code::kInvalidArgument, "work_group",
+                         fmt::format("work_group: {} is not in 0..{}", options.work_group, kMostLanes));
   }
   const auto chosen = choose(found, name, options.accept_other_bits);
   if (!chosen.ok()) return chosen.status();
@@ -113,7 +118,8 @@ Result<const device::Program*> Device::Impl::program(const Geometry& geometry) {
   }
   const auto kernels = driver->build({kernel_text, work_group, geometry.kv_dtype(), geometry.index_dtype()});
   if (!kernels.ok()) return kernels.status();
-  programs.push_back(std::make_unique<device::Program>(device::Program{geometry.kv_dtype(), geometry.index_dtype(), *kernels}));
+  programs.push_back(
+      std::make_unique<device::Program>(device::Program{geometry.kv_dtype(), geometry.index_dtype(), *kernels}));
   return programs.back().get();
 }
 

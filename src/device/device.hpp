@@ -50,7 +50,8 @@ class HostArray {
 
  public:
   HostArray() = default;
-  HostArray(Driver& driver, std::byte* memory, std::size_t size) : driver_(&driver), data_(reinterpret_cast<T*>(memory)), size_(size) {}
+  HostArray(Driver& driver, std::byte* memory, std::size_t size)
+      : driver_(&driver), data_(reinterpret_cast<T*>(memory)), size_(size) {}
   HostArray(HostArray&& other) noexcept { swap(other); }
   HostArray& operator=(HostArray other) noexcept {
     swap(other);
@@ -83,8 +84,8 @@ struct Program {
 };
 
 // Opens one of the devices that were found. `kernel_text` null: the library's own.
-Result<std::shared_ptr<Device>> open_one(const std::vector<Listed>& found, std::string_view name, const DeviceOptions& options,
-                                         const char* kernel_text = nullptr);
+Result<std::shared_ptr<Device>> open_one(const std::vector<Listed>& found, std::string_view name,
+                                         const DeviceOptions& options, const char* kernel_text = nullptr);
 
 }  // namespace seriatim::device
 
@@ -116,7 +117,8 @@ struct Device::Impl {
   Status write(const device::Buffer& to, std::int64_t offset, const void* from, std::int64_t bytes);
   Status read(const device::Buffer& from, void* to, std::int64_t bytes);
   template <typename... Arguments>
-  Status launch(const device::Program& program, device::Kernel kernel, device::Grid grid, const Arguments&... arguments) {
+  Status launch(const device::Program& program, device::Kernel kernel, device::Grid grid,
+                const Arguments&... arguments) {
     if (grid.x == 0 || grid.y == 0 || grid.z == 0) return {};
     const std::array<device::Argument, sizeof...(Arguments)> all{argument(arguments)...};
     const auto which = static_cast<std::size_t>(kernel);

@@ -30,7 +30,9 @@ TEST(DevicePath, EveryQueryHasTheHostsRowOutputAndLse) {
 TEST(DevicePath, EveryCountUpTo262144HasTheHostsRowOutputAndLse) {
   SERIATIM_SKIP_WITHOUT_DEVICE();
   std::vector<std::int64_t> tokens;
-  for (const std::int64_t visible : {1, 2, 3, 4, 5, 2047, 2048, 2049, 2050, 2051, 2052, 8191, 8192, 8193, 16'384, 65'536, 131'072, 262'144}) tokens.push_back(visible - 1);
+  for (const std::int64_t visible :
+       {1, 2, 3, 4, 5, 2047, 2048, 2049, 2050, 2051, 2052, 8191, 8192, 8193, 16'384, 65'536, 131'072, 262'144})
+    tokens.push_back(visible - 1);
   for (const std::int64_t r : {3, 4}) {
     GeometryOptions options = small_path(r, DType::kBf16);
     options.budget_tokens = 512 * r;
@@ -56,7 +58,9 @@ TEST(DevicePath, WorkGroupsAndALoadedMachineChangeNothing) {
   const Story story(small_path(4, DType::kBf16), 300, 91);
   const Answers host = one_call(story);
   std::atomic<bool> ended = false;
-  std::jthread load([&] { while (!ended.load()) std::atomic_thread_fence(std::memory_order_seq_cst); });
+  std::jthread load([&] {
+    while (!ended.load()) std::atomic_thread_fence(std::memory_order_seq_cst);
+  });
   std::int64_t runs = 0;
   for (const std::int64_t work_group : {1, 7, 64, 256}) {
     const auto device = open_device(work_group);
@@ -65,7 +69,8 @@ TEST(DevicePath, WorkGroupsAndALoadedMachineChangeNothing) {
     held.append(story.tokens());
     for (int repetition = 0; repetition < 25; ++repetition, ++runs) {
       Answers answers(story.geometry, story.tokens());
-      for (std::int64_t first = 0; first < story.tokens(); first += 60) ASSERT_TRUE(held.ask(every_token(first, 60), answers, first).ok());
+      for (std::int64_t first = 0; first < story.tokens(); first += 60)
+        ASSERT_TRUE(held.ask(every_token(first, 60), answers, first).ok());
       ASSERT_TRUE(same_answers(answers, host)) << "work-groups of " << work_group;
     }
   }
@@ -82,7 +87,8 @@ TEST(DevicePath, NanScoresAreRefusedByQueryAndGroupOrExcluded) {
   Story story(options, 40, 5);
   const std::int64_t dim = story.geometry.index_dim();
   for (std::int64_t i = 0; i < dim; ++i) story.index_keys.set(9 * dim + i, 3e38f);
-  for (std::int64_t i = 0; i < story.index_queries.elements(); ++i) story.index_queries.set(i, i / dim % story.geometry.index_heads() == 1 ? -3.0f : 3.0f);
+  for (std::int64_t i = 0; i < story.index_queries.elements(); ++i)
+    story.index_queries.set(i, i / dim % story.geometry.index_heads() == 1 ? -3.0f : 3.0f);
   DeviceStory held(story, open_device());
   held.append(story.tokens());
   Answers refused(story.geometry, 2);
@@ -98,7 +104,9 @@ TEST(DevicePath, NanScoresAreRefusedByQueryAndGroupOrExcluded) {
   const Asked asked(story, tokens);
   const Snapshot snapshot = held.snapshot();
   ASSERT_TRUE(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kExclude, workspace, due.rows_from(0)).ok());
-  ASSERT_TRUE(attend(snapshot.layer(0), asked.for_attend(), due.rows_from(0), workspace, due.output.writable(), due.lse.writable()).ok());
+  ASSERT_TRUE(attend(snapshot.layer(0), asked.for_attend(), due.rows_from(0), workspace, due.output.writable(),
+                     due.lse.writable())
+                  .ok());
   EXPECT_TRUE(same_answers(got, due));
 }
 
@@ -125,7 +133,8 @@ TEST(DevicePath, AnOutputThatPassesItsDTypeIsAnOverflowAndOneThatFitsIsNot) {
   Story story(small_path(), 60, 19);
   const std::int64_t value_floats = story.geometry.kv_heads() * story.geometry.value_dim();
   for (std::int64_t i = 0; i < story.values.elements(); ++i) {
-    if (i % value_floats >= story.geometry.value_dim()) story.values.set(i, 7e4f);  // kv head 1: past f16, not past bf16
+    if (i % value_floats >= story.geometry.value_dim())
+      story.values.set(i, 7e4f);  // kv head 1: past f16, not past bf16
   }
   const std::vector<std::int64_t> tokens{20, 50};
   const Asked asked(story, tokens);
@@ -137,10 +146,12 @@ TEST(DevicePath, AnOutputThatPassesItsDTypeIsAnOverflowAndOneThatFitsIsNot) {
     Answers rows(story.geometry, 2);
     HostTensor got(dtype, {2, story.geometry.query_heads(), story.geometry.value_dim()});
     HostTensor due(dtype, {2, story.geometry.query_heads(), story.geometry.value_dim()});
-    ASSERT_TRUE(held.workspace().plan(held.sequence(), 0, asked.for_plan(), NanPolicy::kRefuse, rows.rows_from(0)).ok());
+    ASSERT_TRUE(
+        held.workspace().plan(held.sequence(), 0, asked.for_plan(), NanPolicy::kRefuse, rows.rows_from(0)).ok());
     ASSERT_TRUE(held.workspace().attend(held.sequence(), 0, asked.for_attend(), std::nullopt, got.writable(), {}).ok());
     const Status on_device = held.workspace().wait();
-    const Status on_host = attend(snapshot.layer(0), asked.for_attend(), rows.rows_from(0), workspace, due.writable(), {});
+    const Status on_host =
+        attend(snapshot.layer(0), asked.for_attend(), rows.rows_from(0), workspace, due.writable(), {});
     EXPECT_EQ(on_device.ok(), dtype != DType::kF16) << dtype_name(dtype);
     EXPECT_EQ(on_device.code(), on_host.code());
     EXPECT_EQ(on_device.place().index, on_host.place().index);
@@ -159,18 +170,22 @@ TEST(DevicePath, RowsThatOthersMadeAreAttended) {
   std::int32_t count = 5;
   const Rows rows{row.data(), 5, &count};
   Answers got(story.geometry, 1);
-  ASSERT_TRUE(held.workspace().attend(held.sequence(), 0, asked.for_attend(), rows, got.output.writable(), got.lse.writable()).ok());
+  ASSERT_TRUE(held.workspace()
+                  .attend(held.sequence(), 0, asked.for_attend(), rows, got.output.writable(), got.lse.writable())
+                  .ok());
   EXPECT_TRUE(got.outputs_untouched());
   ASSERT_TRUE(held.workspace().wait().ok());
   Answers due(story.geometry, 1);
   Workspace workspace = *Workspace::create(story.geometry, story.tokens());
   const Snapshot snapshot = held.snapshot();
-  ASSERT_TRUE(attend(snapshot.layer(0), asked.for_attend(), rows, workspace, due.output.writable(), due.lse.writable()).ok());
+  ASSERT_TRUE(
+      attend(snapshot.layer(0), asked.for_attend(), rows, workspace, due.output.writable(), due.lse.writable()).ok());
   EXPECT_TRUE(same_bits(got.output.bytes(), due.output.bytes()));
   EXPECT_TRUE(same_bits(got.lse.bytes(), due.lse.bytes()));
   std::swap(row[1], row[2]);
-  EXPECT_TRUE(fails_with(held.workspace().attend(held.sequence(), 0, asked.for_attend(), rows, got.output.writable(), got.lse.writable()),
-                         Code::kNotChronological, "row", 0, 2));
+  EXPECT_TRUE(fails_with(
+      held.workspace().attend(held.sequence(), 0, asked.for_attend(), rows, got.output.writable(), got.lse.writable()),
+      Code::kNotChronological, "row", 0, 2));
 }
 
 }  // namespace

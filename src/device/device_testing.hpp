@@ -1,4 +1,5 @@
-// Shared by the tests of this room: one story in a cache whose pages have copies on the device, and the device's answers.
+// Shared by the tests of this room: one story in a cache whose pages have copies on the device, and the device's
+// answers.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -42,8 +43,8 @@ class DeviceStory {
  public:
   static constexpr std::int64_t kBytes = std::int64_t{64} << 20;
 
-  DeviceStory(const Story& story, std::shared_ptr<Device> opened, std::int64_t max_queries = 64, std::int64_t bytes = kBytes,
-              std::int64_t page_tokens = 0)
+  DeviceStory(const Story& story, std::shared_ptr<Device> opened, std::int64_t max_queries = 64,
+              std::int64_t bytes = kBytes, std::int64_t page_tokens = 0)
       : story_(story), device_(std::move(opened)), memory_(must(DeviceMemory::create(device_, bytes))) {
     parameters_[0].index_norm_weight = story.norm_weight;
     CacheOptions options;
@@ -71,12 +72,14 @@ class DeviceStory {
   }
 
   // Plans and attends; the answers go to places `first` and on.
-  Status ask(std::span<const std::int64_t> tokens, Answers& answers, std::int64_t first = 0, NanPolicy nan = NanPolicy::kRefuse) {
+  Status ask(std::span<const std::int64_t> tokens, Answers& answers, std::int64_t first = 0,
+             NanPolicy nan = NanPolicy::kRefuse) {
     const Asked asked(story_, tokens);
     const auto count = static_cast<std::int64_t>(tokens.size());
     if (Status s = workspace_->plan(*sequence_, 0, asked.for_plan(), nan, answers.rows_from(first)); !s.ok()) return s;
-    if (Status s = workspace_->attend(*sequence_, 0, asked.for_attend(), std::nullopt, answers.output.writable_rows(first, count),
-                                      answers.lse.writable_rows(first, count));
+    if (Status s =
+            workspace_->attend(*sequence_, 0, asked.for_attend(), std::nullopt,
+                               answers.output.writable_rows(first, count), answers.lse.writable_rows(first, count));
         !s.ok()) {
       (void)workspace_->wait();
       return s;

@@ -19,7 +19,8 @@ using Memory = std::uintptr_t;
 using KernelHandle = std::uintptr_t;
 
 enum class Kernel : std::uint8_t { kPool, kScore, kSelect, kRow, kSplits, kFold };
-inline constexpr std::array<const char*, 6> kKernelNames{"pool_groups", "score_groups", "select_groups", "expand_rows", "attend_splits", "fold_splits"};
+inline constexpr std::array<const char*, 6> kKernelNames{"pool_groups", "score_groups",  "select_groups",
+                                                         "expand_rows", "attend_splits", "fold_splits"};
 using Kernels = std::array<KernelHandle, kKernelNames.size()>;
 
 // What the kernels' text is built with.
@@ -51,7 +52,8 @@ class Driver {
   // Errors  OutOfMemory, Io.
   virtual Result<Memory> take(std::int64_t bytes) = 0;
   virtual void release(Memory memory) noexcept = 0;
-  // Memory of the host that the device reads and writes while the host goes on. 64-byte aligned. Errors  OutOfMemory, Io.
+  // Memory of the host that the device reads and writes while the host goes on. 64-byte aligned. Errors  OutOfMemory,
+  // Io.
   virtual Result<std::byte*> take_host(std::int64_t bytes) = 0;
   virtual void release_host(std::byte* memory) noexcept = 0;
 
@@ -62,7 +64,8 @@ class Driver {
   virtual Status write(Memory to, std::int64_t offset, const void* from, std::int64_t bytes) = 0;
   virtual Status read(Memory from, void* to, std::int64_t bytes) = 0;
   virtual Status copy(Memory from, Memory to, std::int64_t bytes) = 0;
-  virtual Status launch(KernelHandle kernel, const char* name, Grid grid, std::int64_t work_group, std::span<const Argument> arguments) = 0;
+  virtual Status launch(KernelHandle kernel, const char* name, Grid grid, std::int64_t work_group,
+                        std::span<const Argument> arguments) = 0;
   // Starts what was enqueued.
   virtual Status flush() = 0;
   virtual Status finish() = 0;

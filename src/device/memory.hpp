@@ -12,8 +12,7 @@ namespace seriatim {
 
 struct DeviceMemory::Impl {
   Impl(std::shared_ptr<Device> d, device::HostArray<std::byte> h, device::Buffer b)
-      : device(std::move(d)), host(std::move(h)), buffer(std::move(b)),
-        region({host.data(), host.size()}) {}
+      : device(std::move(d)), host(std::move(h)), buffer(std::move(b)), region({host.data(), host.size()}) {}
 
   // Where the device has this byte of a page; nothing if the page is not of this memory.
   std::optional<std::int64_t> place_of(const std::byte* page) const {

@@ -40,8 +40,8 @@ Result<const OpenClCalls*> installed_opencl() {
 
 Status check(cl_int code, const char* what) {
   if (code == CL_SUCCESS) return {};
-  const bool memory = code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES || code == CL_OUT_OF_HOST_MEMORY ||
-                      code == CL_INVALID_BUFFER_SIZE;
+  const bool memory = code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES ||
+                      code == CL_OUT_OF_HOST_MEMORY || code == CL_INVALID_BUFFER_SIZE;
   return Status::error(memory ? Code::kOutOfMemory : Code::kIo, "device",
                        fmt::format("device: {} gave OpenCL error {}", what, code));
 }

@@ -1,4 +1,5 @@
-// The OpenCL functions that the room calls, as a table: the installed loader's, found at run time, or a test's that fail.
+// The OpenCL functions that the room calls, as a table: the installed loader's, found at run time, or a test's that
+// fail.
 #pragma once
 
 #define CL_TARGET_OPENCL_VERSION 120
@@ -11,11 +12,13 @@
 #include "seriatim/status.hpp"
 
 // One line per function: it is declared, looked up and can be replaced by that.
-#define SERIATIM_OPENCL_CALLS(X)                                                                                          \
-  X(clGetPlatformIDs) X(clGetDeviceIDs) X(clGetDeviceInfo) X(clCreateContext) X(clReleaseContext)    \
-  X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo) \
-  X(clReleaseProgram) X(clCreateKernel) X(clReleaseKernel) X(clSetKernelArg) X(clCreateBuffer) X(clReleaseMemObject)      \
-  X(clEnqueueWriteBuffer) X(clEnqueueReadBuffer) X(clEnqueueCopyBuffer) X(clEnqueueNDRangeKernel) X(clFlush) X(clFinish)
+#define SERIATIM_OPENCL_CALLS(X)                                                                          \
+  X(clGetPlatformIDs)                                                                                     \
+  X(clGetDeviceIDs) X(clGetDeviceInfo) X(clCreateContext) X(clReleaseContext) X(clCreateCommandQueue)     \
+      X(clReleaseCommandQueue) X(clCreateProgramWithSource) X(clBuildProgram) X(clGetProgramBuildInfo)    \
+          X(clReleaseProgram) X(clCreateKernel) X(clReleaseKernel) X(clSetKernelArg) X(clCreateBuffer)    \
+              X(clReleaseMemObject) X(clEnqueueWriteBuffer) X(clEnqueueReadBuffer) X(clEnqueueCopyBuffer) \
+                  X(clEnqueueNDRangeKernel) X(clFlush) X(clFinish)
 
 namespace seriatim::device {
 
@@ -29,7 +32,8 @@ struct OpenClCalls {
 // Errors  Unsupported: there is no loader, or one that lacks a function.
 Result<const OpenClCalls*> installed_opencl();
 
-// The devices of all platforms, in the order in which they are numbered. No device is an empty list. Errors  Io, OutOfMemory.
+// The devices of all platforms, in the order in which they are numbered. No device is an empty list. Errors  Io,
+// OutOfMemory.
 Result<std::vector<Listed>> find_devices(const OpenClCalls& calls);
 
 // Opens one. The driver has its own copy of the table. Errors  OutOfMemory, Io.

@@ -57,7 +57,10 @@ Result<std::vector<Listed>> find_devices(const OpenClCalls& calls) {
     cl_uint count = 0;
     if (calls.clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, 0, nullptr, &count) != CL_SUCCESS || count == 0) continue;
     std::vector<cl_device_id> devices(count);
-    if (Status s = check(calls.clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, count, devices.data(), nullptr), "listing devices"); !s.ok()) return s;
+    if (Status s = check(calls.clGetDeviceIDs(platform, CL_DEVICE_TYPE_ALL, count, devices.data(), nullptr),
+                         "listing devices");
+        !s.ok())
+      return s;
     for (const cl_device_id id : devices) {
       DeviceInfo info = describe(calls, id, found.size());
       const bool division = info.division;

@@ -9,7 +9,8 @@ namespace {
 
 using device::OpenClCalls;
 
-Result<std::shared_ptr<Device>> open_by(const OpenClCalls& calls, std::string_view name, const DeviceOptions& options, const char* text = nullptr) {
+Result<std::shared_ptr<Device>> open_by(const OpenClCalls& calls, std::string_view name, const DeviceOptions& options,
+                                        const char* text = nullptr) {
   const auto found = device::find_devices(calls);
   if (!found.ok()) return found.status();
   return device::open_one(*found, name, options, text);
@@ -27,7 +28,7 @@ bool no_opencl() {
 
 // The installed driver, whose `left`th call of the counted ones fails. One at a time.
 OpenClCalls real;
-std::int64_t left = 0;          // 0: none fails
+std::int64_t left = 0;  // 0: none fails
 std::int64_t buffers_made = 0;
 cl_device_fp_config without = 0;  // taken from what the device promises of f32
 
@@ -53,7 +54,8 @@ OpenClCalls faulty_calls() {
   SERIATIM_FAULTY(clSetKernelArg);
   SERIATIM_FAULTY(clFinish);
   SERIATIM_FAULTY(clFlush);
-  table.clCreateBuffer = [](cl_context context, cl_mem_flags flags, std::size_t bytes, void* host, cl_int* code) -> cl_mem {
+  table.clCreateBuffer = [](cl_context context, cl_mem_flags flags, std::size_t bytes, void* host,
+                            cl_int* code) -> cl_mem {
     ++buffers_made;
     if (fails_now()) {
       *code = CL_MEM_OBJECT_ALLOCATION_FAILURE;
@@ -63,21 +65,27 @@ OpenClCalls faulty_calls() {
   };
   SERIATIM_FAULTY(clBuildProgram);
   table.clCreateContext = [](const cl_context_properties* properties, cl_uint devices, const cl_device_id* ids,
-                             void(CL_CALLBACK * notify)(const char*, const void*, std::size_t, void*), void* data, cl_int* code) -> cl_context {
+                             void(CL_CALLBACK * notify)(const char*, const void*, std::size_t, void*), void* data,
+                             cl_int* code) -> cl_context {
     return fails_now() ? refused<cl_context>(code) : real.clCreateContext(properties, devices, ids, notify, data, code);
   };
-  table.clCreateCommandQueue = [](cl_context context, cl_device_id id, cl_command_queue_properties properties, cl_int* code) -> cl_command_queue {
+  table.clCreateCommandQueue = [](cl_context context, cl_device_id id, cl_command_queue_properties properties,
+                                  cl_int* code) -> cl_command_queue {
     return fails_now() ? refused<cl_command_queue>(code) : real.clCreateCommandQueue(context, id, properties, code);
   };
-  table.clCreateProgramWithSource = [](cl_context context, cl_uint count, const char** texts, const std::size_t* lengths, cl_int* code) -> cl_program {
-    return fails_now() ? refused<cl_program>(code) : real.clCreateProgramWithSource(context, count, texts, lengths, code);
+  table.clCreateProgramWithSource = [](cl_context context, cl_uint count, const char** texts,
+                                       const std::size_t* lengths, cl_int* code) -> cl_program {
+    return fails_now() ? refused<cl_program>(code)
+                       : real.clCreateProgramWithSource(context, count, texts, lengths, code);
   };
   table.clCreateKernel = [](cl_program program, const char* name, cl_int* code) -> cl_kernel {
     return fails_now() ? refused<cl_kernel>(code) : real.clCreateKernel(program, name, code);
   };
-  table.clGetDeviceInfo = [](cl_device_id id, cl_device_info what, std::size_t bytes, void* value, std::size_t* size) -> cl_int {
+  table.clGetDeviceInfo = [](cl_device_id id, cl_device_info what, std::size_t bytes, void* value,
+                             std::size_t* size) -> cl_int {
     const cl_int code = real.clGetDeviceInfo(id, what, bytes, value, size);
-    if (code == CL_SUCCESS && what == CL_DEVICE_SINGLE_FP_CONFIG && value != nullptr) *static_cast<cl_device_fp_config*>(value) &= ~without;
+    if (code == CL_SUCCESS && what == CL_DEVICE_SINGLE_FP_CONFIG && value != nullptr)
+      *static_cast<cl_device_fp_config*>(value) &= ~without;
     return code;
   };
   return table;
@@ -123,7 +131,8 @@ TEST(DeviceFault, MemoryThatTheDeviceRefusesIsOutOfMemory) {
   std::int64_t refused = 0;
   for (std::int64_t nth = 1; nth <= 15; ++nth) {
     left = nth;
-    refused += fails_with(DeviceWorkspace::create(opened, geometry, 1000, 4).status(), Code::kOutOfMemory, "device") ? 1 : 0;
+    refused +=
+        fails_with(DeviceWorkspace::create(opened, geometry, 1000, 4).status(), Code::kOutOfMemory, "device") ? 1 : 0;
   }
   left = 1;
   EXPECT_TRUE(fails_with(DeviceMemory::create(opened, 1 << 20).status(), Code::kOutOfMemory, "device"));

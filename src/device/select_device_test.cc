@@ -14,13 +14,25 @@
 namespace seriatim::testing {
 namespace {
 
-constexpr std::int64_t kVisible[] = {0, 1, 2, 3, 4, 5, 2047, 2048, 2049, 2050, 2051, 2052, 8191, 8192, 8193, 16'384, 65'536, 131'072, 262'144};
+constexpr std::int64_t kVisible[] = {0,    1,    2,    3,    4,    5,      2047,   2048,    2049,   2050,
+                                     2051, 2052, 8191, 8192, 8193, 16'384, 65'536, 131'072, 262'144};
 constexpr std::int64_t kKeep[] = {1, 64, 512, 2048};
 
 // Those of the selection benchmark, and values that the order must place with care.
-enum class Scores : std::uint8_t { kNormal, kMostlyZero, kAscending, kDescending, kEqual, kTopBitsShared, kHalfInfinite, kFewValues, kExtreme };
-constexpr Scores kScores[] = {Scores::kNormal,        Scores::kMostlyZero,   Scores::kAscending, Scores::kDescending, Scores::kEqual,
-                              Scores::kTopBitsShared, Scores::kHalfInfinite, Scores::kFewValues, Scores::kExtreme};
+enum class Scores : std::uint8_t {
+  kNormal,
+  kMostlyZero,
+  kAscending,
+  kDescending,
+  kEqual,
+  kTopBitsShared,
+  kHalfInfinite,
+  kFewValues,
+  kExtreme
+};
+constexpr Scores kScores[] = {Scores::kNormal,       Scores::kMostlyZero, Scores::kAscending,
+                              Scores::kDescending,   Scores::kEqual,      Scores::kTopBitsShared,
+                              Scores::kHalfInfinite, Scores::kFewValues,  Scores::kExtreme};
 
 float draw_one(Scores kind, std::int64_t group, Random& random) {
   constexpr float kInfinity = std::numeric_limits<float>::infinity();
@@ -28,15 +40,24 @@ float draw_one(Scores kind, std::int64_t group, Random& random) {
   constexpr float kLargest = std::numeric_limits<float>::max();
   constexpr float kExtremes[] = {kInfinity, -kInfinity, kTiny, -kTiny, kLargest, -kLargest, 0.0f, -0.0f};
   switch (kind) {
-    case Scores::kNormal: return random.normal();
-    case Scores::kMostlyZero: return random.below(5) == 0 ? std::fabs(random.normal()) : (random.below(2) == 0 ? 0.0f : -0.0f);
-    case Scores::kAscending: return static_cast<float>(group);
-    case Scores::kDescending: return static_cast<float>(-group);
-    case Scores::kEqual: return 1.5f;
-    case Scores::kTopBitsShared: return std::bit_cast<float>(0x3f800000U | static_cast<std::uint32_t>(random.below(1024)));
-    case Scores::kHalfInfinite: return random.below(2) == 0 ? -kInfinity : random.normal();
-    case Scores::kFewValues: return static_cast<float>(random.below(7));
-    case Scores::kExtreme: return kExtremes[random.below(8)];
+    case Scores::kNormal:
+      return random.normal();
+    case Scores::kMostlyZero:
+      return random.below(5) == 0 ? std::fabs(random.normal()) : (random.below(2) == 0 ? 0.0f : -0.0f);
+    case Scores::kAscending:
+      return static_cast<float>(group);
+    case Scores::kDescending:
+      return static_cast<float>(-group);
+    case Scores::kEqual:
+      return 1.5f;
+    case Scores::kTopBitsShared:
+      return std::bit_cast<float>(0x3f800000U | static_cast<std::uint32_t>(random.below(1024)));
+    case Scores::kHalfInfinite:
+      return random.below(2) == 0 ? -kInfinity : random.normal();
+    case Scores::kFewValues:
+      return static_cast<float>(random.below(7));
+    case Scores::kExtreme:
+      return kExtremes[random.below(8)];
   }
   return 0.0f;
 }
@@ -51,7 +72,8 @@ std::vector<float> draw(Scores kind, std::int64_t groups, Random& random) {
 // One geometry on the device, whose score buffer the test fills itself.
 class Selector {
  public:
-  Selector(const std::shared_ptr<Device>& device, std::int64_t group_tokens, std::int64_t keep) : device_(device), work_(make(device, group_tokens, keep)) {}
+  Selector(const std::shared_ptr<Device>& device, std::int64_t group_tokens, std::int64_t keep)
+      : device_(device), work_(make(device, group_tokens, keep)) {}
 
   // The device's row for these scores, padding included, and its width at the end.
   std::vector<std::int32_t> row(std::int64_t visible, const std::vector<float>& scores) {
@@ -76,7 +98,8 @@ class Selector {
     const Geometry& geometry = work_.impl().geometry;
     std::vector<std::int32_t> row(static_cast<std::size_t>(geometry.row_capacity()) + 1);
     std::vector<std::int32_t> scratch(static_cast<std::size_t>(plan_row_scratch_entries(geometry, visible)));
-    const auto width = plan_row(geometry, {kAnchor, visible}, scores, NanPolicy::kRefuse, scratch, std::span(row).first(row.size() - 1));
+    const auto width = plan_row(geometry, {kAnchor, visible}, scores, NanPolicy::kRefuse, scratch,
+                                std::span(row).first(row.size() - 1));
     EXPECT_TRUE(width.ok()) << width.status().message();
     row.back() = static_cast<std::int32_t>(*width);
     return row;

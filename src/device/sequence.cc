@@ -18,8 +18,8 @@ std::int64_t pages_of(std::int64_t first_slot, std::int64_t slots, std::int64_t 
 }
 
 // How far the slots that follow `first` in one table are those that follow `other_first` in another.
-std::int64_t same_slots(const std::byte* const* pages, std::int64_t first, const std::byte* const* other, std::int64_t other_first,
-                        std::int64_t slots, std::int64_t page_slots) {
+std::int64_t same_slots(const std::byte* const* pages, std::int64_t first, const std::byte* const* other,
+                        std::int64_t other_first, std::int64_t slots, std::int64_t page_slots) {
   if (first % page_slots != other_first % page_slots) return 0;
   std::int64_t same = 0;
   while (same < slots && pages[(first + same) / page_slots] == other[(other_first + same) / page_slots]) {
@@ -33,8 +33,8 @@ std::int64_t same_slots(const std::byte* const* pages, std::int64_t first, const
 std::int64_t held_tokens(const LayerView& view, const LayerView& held) {
   const std::int64_t moved = view.run.anchor - held.run.anchor;
   if (moved < 0 || moved >= held.run.tokens) return 0;
-  return same_slots(view.pages, view.first_slot, held.pages, held.first_slot + moved, std::min(view.run.tokens, held.run.tokens - moved),
-                    view.page_tokens);
+  return same_slots(view.pages, view.first_slot, held.pages, held.first_slot + moved,
+                    std::min(view.run.tokens, held.run.tokens - moved), view.page_tokens);
 }
 
 std::int64_t held_groups(const LayerView& view, const LayerView& held) {
@@ -68,7 +68,8 @@ Result<PageTable> make_table(Device::Impl& driver, std::int64_t pages) {
 
 Status DeviceSequence::Impl::prepare(const std::vector<LayerParameters>& parameters, std::int64_t most) {
   if (parameters.empty()) return invalid("layers", "there is none");
-  if (most < 0 || most > Geometry::kPositions) return invalid("max_tokens", fmt::format("{} is not in 0..{}", most, Geometry::kPositions));
+  if (most < 0 || most > Geometry::kPositions)
+    return invalid("max_tokens", fmt::format("{} is not in 0..{}", most, Geometry::kPositions));
   max_tokens = most;
   auto built = driver().program(geometry);
   if (!built.ok()) return built.status();
@@ -87,9 +88,12 @@ Status DeviceSequence::Impl::prepare(const std::vector<LayerParameters>& paramet
   layers.resize(parameters.size());
   for (std::size_t l = 0; l < parameters.size(); ++l) {
     layers[l].indexed = parameters[l].indexed;
-    const std::vector<float>& weight = parameters[l].index_norm_weight.empty() ? zeros : parameters[l].index_norm_weight;
+    const std::vector<float>& weight =
+        parameters[l].index_norm_weight.empty() ? zeros : parameters[l].index_norm_weight;
     if (weight.size() != zeros.size()) {
-      return invalid("index_norm_weight", fmt::format("layer {} has {} entries for {} dims", l, weight.size(), zeros.size()), {static_cast<std::int64_t>(l), -1});
+      return invalid("index_norm_weight",
+                     fmt::format("layer {} has {} entries for {} dims", l, weight.size(), zeros.size()),
+                     {static_cast<std::int64_t>(l), -1});
     }
     if (Status s = upload(layers[l].norm_weight, weight.data(), weight.size() * sizeof(float)); !s.ok()) return s;
     for (device::LayerTables& tables : layers[l].tables) {
@@ -108,17 +112,22 @@ Status DeviceSequence::Impl::admit(std::int64_t layer, const LayerView& view) co
     return invalid("layer", fmt::format("{} is not in 0..{}", layer, layers.size() - 1), {-1, layer});
   }
   if (view.run.tokens > max_tokens) {
-    return Status::error(Code::kCapacity, "sequence", fmt::format("sequence: {} tokens, made for {}", view.run.tokens, max_tokens));
+    return Status::error(Code::kCapacity, "sequence",
+                         fmt::format("sequence: {} tokens, made for {}", view.run.tokens, max_tokens));
   }
   const std::int64_t tokens = device::pages_of(view.first_slot, view.run.tokens, view.page_tokens);
   const std::int64_t groups = device::pages_of(view.pooled.first_slot, view.pooled.groups, view.pooled.page_groups);
   const auto foreign = [&](const std::byte* page) { return !memory.place_of(page); };
-  if (std::any_of(view.pages, view.pages + tokens, foreign) || std::any_of(view.pooled.pages, view.pooled.pages + groups, foreign)) {
-    return invalid("layer", "a page is not of this device memory (a file that was mapped, or another cache)", {-1, layer});
+  if (std::any_of(view.pages, view.pages + tokens, foreign) ||
+      std::any_of(view.pooled.pages, view.pooled.pages + groups, foreign)) {
+    return invalid("layer", "a page is not of this device memory (a file that was mapped, or another cache)",
+                   {-1, layer});
   }
-  const auto capacity = static_cast<std::int64_t>(layers[static_cast<std::size_t>(layer)].in_use().tokens.places.capacity());
+  const auto capacity =
+      static_cast<std::int64_t>(layers[static_cast<std::size_t>(layer)].in_use().tokens.places.capacity());
   if (std::max(tokens, groups) > capacity) {
-    return Status::error(Code::kCapacity, "sequence", fmt::format("sequence: {} pages, made for {}", std::max(tokens, groups), capacity));
+    return Status::error(Code::kCapacity, "sequence",
+                         fmt::format("sequence: {} pages, made for {}", std::max(tokens, groups), capacity));
   }
   return {};
 }
@@ -141,7 +150,8 @@ Status DeviceSequence::Impl::send_tokens(const LayerView& view, std::int64_t fro
       const std::int64_t at = head * view.page_tokens + slot;
       if (Status s = send_block(page, view.key_offset_bytes + at * key_bytes, count * key_bytes); !s.ok()) return s;
       if (geometry.values_alias_keys()) continue;
-      if (Status s = send_block(page, view.value_offset_bytes + at * value_bytes, count * value_bytes); !s.ok()) return s;
+      if (Status s = send_block(page, view.value_offset_bytes + at * value_bytes, count * value_bytes); !s.ok())
+        return s;
     }
     if (view.raw_offset_bytes >= 0) {
       if (Status s = send_block(page, view.raw_offset_bytes + slot * raw_bytes, count * raw_bytes); !s.ok()) return s;
@@ -162,7 +172,9 @@ Status DeviceSequence::Impl::send_finished_groups(const LayerView& view, std::in
     const std::int64_t slot = view.pooled.first_slot + group;
     const std::int64_t in_page = slot % view.pooled.page_groups;
     const std::byte* page = view.pooled.pages[slot / view.pooled.page_groups];
-    if (Status s = send_block(page, view.pooled.offset_bytes + in_page / device::kPanel * panel_size, panel_size); !s.ok()) return s;
+    if (Status s = send_block(page, view.pooled.offset_bytes + in_page / device::kPanel * panel_size, panel_size);
+        !s.ok())
+      return s;
     group += device::kPanel - in_page % device::kPanel;
   }
   return {};
@@ -180,7 +192,8 @@ Status DeviceSequence::Impl::send_table(PageTable& table, const std::byte* const
   table.sent = same;
   table.places.resize(static_cast<std::size_t>(count));  // within its capacity
   for (std::int64_t i = same; i < count; ++i) table.places[static_cast<std::size_t>(i)] = place(i);
-  if (Status s = driver().write(table.buffer, same * 8, table.places.data() + same, (count - same) * 8); !s.ok()) return s;
+  if (Status s = driver().write(table.buffer, same * 8, table.places.data() + same, (count - same) * 8); !s.ok())
+    return s;
   sent_bytes += (count - same) * 8;
   table.sent = count;
   return {};
@@ -195,16 +208,22 @@ Status DeviceSequence::Impl::send(std::int64_t layer, const LayerView& view) {
   device::LayerTables& tables = to.spare();
   if (held_epoch != driver().epoch) tables.tokens.sent = tables.groups.sent = 0;
   if (Status s = send_tokens(view, tokens); !s.ok()) return s;
-  if (Status s = send_table(tables.tokens, view.pages, device::pages_of(view.first_slot, view.run.tokens, view.page_tokens)); !s.ok()) return s;
-  const std::int64_t pooled_pages = device::pages_of(view.pooled.first_slot, view.pooled.groups, view.pooled.page_groups);
+  if (Status s =
+          send_table(tables.tokens, view.pages, device::pages_of(view.first_slot, view.run.tokens, view.page_tokens));
+      !s.ok())
+    return s;
+  const std::int64_t pooled_pages =
+      device::pages_of(view.pooled.first_slot, view.pooled.groups, view.pooled.page_groups);
   if (Status s = send_table(tables.groups, view.pooled.pages, pooled_pages); !s.ok()) return s;
   const device::LayerArgs args = device::layer_args(view);
   if (geometry.pooling() == Pooling::kNone) {
     if (Status s = send_finished_groups(view, groups); !s.ok()) return s;
   } else {
     const std::int64_t new_groups = view.pooled.groups - groups;
-    if (Status s = driver().launch(*program, device::Kernel::kPool, {device::groups_of(new_groups, driver().work_group)}, memory.buffer,
-                                   tables.tokens.buffer, tables.groups.buffer, to.norm_weight, inv_freq, axes, args, shape, groups, new_groups);
+    if (Status s =
+            driver().launch(*program, device::Kernel::kPool, {device::groups_of(new_groups, driver().work_group)},
+                            memory.buffer, tables.tokens.buffer, tables.groups.buffer, to.norm_weight, inv_freq, axes,
+                            args, shape, groups, new_groups);
         !s.ok()) {
       return s;
     }
@@ -215,8 +234,8 @@ Status DeviceSequence::Impl::send(std::int64_t layer, const LayerView& view) {
   return {};
 }
 
-Result<DeviceSequence> DeviceSequence::create(DeviceMemory& memory, const Geometry& geometry, const std::vector<LayerParameters>& layers,
-                                              std::int64_t max_tokens) {
+Result<DeviceSequence> DeviceSequence::create(DeviceMemory& memory, const Geometry& geometry,
+                                              const std::vector<LayerParameters>& layers, std::int64_t max_tokens) {
   try {
     auto impl = std::make_unique<Impl>(memory, geometry);
     if (Status s = impl->prepare(layers, max_tokens); !s.ok()) return s;
@@ -248,7 +267,9 @@ Status DeviceSequence::follow(const Snapshot& snapshot) {
 void DeviceSequence::share(const DeviceSequence& other) {
   impl_->held = other.impl_->held;
   impl_->held_epoch = other.impl_->held_epoch;
-  for (device::DeviceLayer& layer : impl_->layers) layer.tables[0].tokens.sent = layer.tables[0].groups.sent = layer.tables[1].tokens.sent = layer.tables[1].groups.sent = 0;
+  for (device::DeviceLayer& layer : impl_->layers)
+    layer.tables[0].tokens.sent = layer.tables[0].groups.sent = layer.tables[1].tokens.sent =
+        layer.tables[1].groups.sent = 0;
 }
 
 Status DeviceSequence::stage(std::int64_t layer, const LayerView& staged) { return impl_->send(layer, staged); }

@@ -4,7 +4,8 @@
 
 namespace seriatim::device {
 
-static_assert(sizeof(LayerArgs) == 10 * 8 && sizeof(ShapeArgs) == 10 * 8 + 8 * 4, "no padding that another compiler could lay out otherwise");
+static_assert(sizeof(LayerArgs) == 10 * 8 && sizeof(ShapeArgs) == 10 * 8 + 8 * 4,
+              "no padding that another compiler could lay out otherwise");
 
 ShapeArgs shape_args(const Geometry& geometry) {
   ShapeArgs shape{};

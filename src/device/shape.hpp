@@ -18,6 +18,8 @@ ShapeArgs shape_args(const Geometry& geometry);
 LayerArgs layer_args(const LayerView& view);
 
 // Zero queries or groups are zero work-groups, which OpenCL does not launch.
-constexpr std::int64_t groups_of(std::int64_t items, std::int64_t work_group) { return (items + work_group - 1) / work_group; }
+constexpr std::int64_t groups_of(std::int64_t items, std::int64_t work_group) {
+  return (items + work_group - 1) / work_group;
+}
 
 }  // namespace seriatim::device

@@ -19,10 +19,12 @@ constexpr std::int64_t kPartialHead = 3;      // PARTIAL_HEAD of the kernels
 
 Status DeviceWorkspace::Impl::prepare(std::int64_t visible_tokens, std::int64_t most) {
   if (visible_tokens < 0 || visible_tokens > Geometry::kPositions) {
-    return Status::error(Code::kInvalidArgument, "max_visible_tokens", fmt::format("max_visible_tokens: {} is not in 0..{}", visible_tokens, Geometry::kPositions));
+    return Status::error(Code::kInvalidArgument, "max_visible_tokens",
+                         fmt::format("max_visible_tokens: {} is not in 0..{}", visible_tokens, Geometry::kPositions));
   }
   if (most < 1 || most > kMostQueries) {
-    return Status::error(Code::kInvalidArgument, "max_queries", fmt::format("max_queries: {} is not in 1..{}", most, kMostQueries));
+    return Status::error(Code::kInvalidArgument, "max_queries",
+                         fmt::format("max_queries: {} is not in 1..{}", most, kMostQueries));
   }
   max_visible_tokens = visible_tokens;
   max_queries = most;
@@ -60,7 +62,8 @@ Status DeviceWorkspace::Impl::prepare(std::int64_t visible_tokens, std::int64_t 
   };
   for (const Wanted& one : wanted) {
     const auto bytes = checked_product({most, one.per_query, one.more, one.entry_bytes});
-    if (!bytes) return Status::error(Code::kOverflow, "max_queries", "max_queries: the workspace's bytes do not fit 64 bits");
+    if (!bytes)
+      return Status::error(Code::kOverflow, "max_queries", "max_queries: the workspace's bytes do not fit 64 bits");
     auto buffer = driver.buffer(*bytes);
     if (!buffer.ok()) return buffer.status();
     one.buffer = std::move(*buffer);
@@ -98,8 +101,8 @@ Status DeviceWorkspace::Impl::drop(Status status) {
   return status.ok() ? drained : status;
 }
 
-Result<DeviceWorkspace> DeviceWorkspace::create(std::shared_ptr<Device> device, const Geometry& geometry, std::int64_t max_visible_tokens,
-                                                std::int64_t max_queries) {
+Result<DeviceWorkspace> DeviceWorkspace::create(std::shared_ptr<Device> device, const Geometry& geometry,
+                                                std::int64_t max_visible_tokens, std::int64_t max_queries) {
   try {
     auto impl = std::make_unique<Impl>(std::move(device), geometry);
     if (Status s = impl->prepare(max_visible_tokens, max_queries); !s.ok()) return s;

@@ -11,7 +11,8 @@
 namespace seriatim {
 
 struct DeviceWorkspace::Impl {
-  Impl(std::shared_ptr<Device> d, const Geometry& g) : device(std::move(d)), geometry(g), shape(device::shape_args(g)) {}
+  Impl(std::shared_ptr<Device> d, const Geometry& g)
+      : device(std::move(d)), geometry(g), shape(device::shape_args(g)) {}
 
   // Errors  Overflow, Unsupported, OutOfMemory, Io. Throws bad_alloc.
   Status prepare(std::int64_t visible_tokens, std::int64_t queries);

@@ -39,10 +39,10 @@ std::pair<std::vector<std::int32_t>, int> gather(const ConstTensor& view) {
   std::vector<std::int32_t> out;
   int runs = 0;
   EXPECT_TRUE(for_each_run(view, [&](std::span<const std::byte> run) {
-    ++runs;
-    for (std::size_t at = 0; at < run.size(); at += 4) std::memcpy(&out.emplace_back(), run.data() + at, 4);
-    return Status{};
-  }).ok());
+                ++runs;
+                for (std::size_t at = 0; at < run.size(); at += 4) std::memcpy(&out.emplace_back(), run.data() + at, 4);
+                return Status{};
+              }).ok());
   return {out, runs};
 }
 

@@ -17,8 +17,8 @@ namespace seriatim {
 namespace {
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr std::size_t kVersionEnd = 8;              // magic, major, minor
-constexpr std::size_t kLongestHeader = 65'536;      // NumPy's own reader warns past 10,000
+constexpr std::size_t kVersionEnd = 8;          // magic, major, minor
+constexpr std::size_t kLongestHeader = 65'536;  // NumPy's own reader warns past 10,000
 constexpr std::size_t kDataAlignment = 64;
 
 struct NpyType {

@@ -63,7 +63,7 @@ Result<OwnedBytes> read_file(const std::string& path, std::int64_t limit_bytes) 
     // O_NONBLOCK: opening a pipe must fail below, not wait for its writer.
     const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
     if (file.fd < 0) return refusal(path, "cannot be opened", errno);
-    struct stat about {};
+    struct stat about{};
     if (::fstat(file.fd, &about) != 0) return refusal(path, "cannot be examined", errno);
     if (!S_ISREG(about.st_mode)) {
       return Status::error(Code::kIo, "file", fmt::format("{}: is not a regular file", shown_path(path)));

@@ -55,12 +55,14 @@ Status check_extent(const SafetensorsEntry& entry) {
   return {};
 }
 
-// All tensors together: in the order of their offsets each begins where the one before ended, up to the end of the data.
+// All tensors together: in the order of their offsets each begins where the one before ended, up to the end of the
+// data.
 Status check_coverage(const std::vector<SafetensorsEntry>& entries, std::int64_t data_bytes) {
   std::vector<std::size_t> order(entries.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::pair(entries[a].begin_bytes, entries[a].end_bytes) < std::pair(entries[b].begin_bytes, entries[b].end_bytes);
+    return std::pair(entries[a].begin_bytes, entries[a].end_bytes) <
+           std::pair(entries[b].begin_bytes, entries[b].end_bytes);
   });
   std::int64_t covered = 0;
   for (const std::size_t i : order) {

@@ -183,12 +183,18 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
         return stop_at(printable(key_), Code::kCorrupt, fmt::format("is {}, not an object", what));
       case At::kMetadataValue:
         return stop(Code::kCorrupt, fmt::format("metadata {} is {}, not a string", printable(key_), what));
-      case At::kDtype: return stop(Code::kCorrupt, fmt::format("dtype is {}, not a string", what));
-      case At::kShapeValue: return stop(Code::kCorrupt, fmt::format("shape is {}, not an array", what));
-      case At::kShape: return stop(Code::kCorrupt, fmt::format("shape holds {}", what));
-      case At::kOffsetsValue: return stop(Code::kCorrupt, fmt::format("data_offsets is {}, not an array", what));
-      case At::kOffsets: return stop(Code::kCorrupt, fmt::format("data_offsets holds {}", what));
-      default: return stop(Code::kCorrupt, fmt::format("is {}, not an object", what));
+      case At::kDtype:
+        return stop(Code::kCorrupt, fmt::format("dtype is {}, not a string", what));
+      case At::kShapeValue:
+        return stop(Code::kCorrupt, fmt::format("shape is {}, not an array", what));
+      case At::kShape:
+        return stop(Code::kCorrupt, fmt::format("shape holds {}", what));
+      case At::kOffsetsValue:
+        return stop(Code::kCorrupt, fmt::format("data_offsets is {}, not an array", what));
+      case At::kOffsets:
+        return stop(Code::kCorrupt, fmt::format("data_offsets holds {}", what));
+      default:
+        return stop(Code::kCorrupt, fmt::format("is {}, not an object", what));
     }
   }
 
@@ -196,9 +202,9 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   SafetensorsHeader& header_;
   Status status_;
   At at_ = At::kStart;
-  std::set<std::string> names_;  // of the top level
-  std::string key_;              // the last key of the top level or of the metadata
-  SafetensorsEntry entry_;       // being filled
+  std::set<std::string> names_;   // of the top level
+  std::string key_;               // the last key of the top level or of the metadata
+  SafetensorsEntry entry_;        // being filled
   std::array<bool, 3> fields_{};  // which of kFields it has
   int offset_count_ = 0;
 };
@@ -210,12 +216,12 @@ struct FormatDtype {
 
 // Source: huggingface/safetensors:safetensors/src/tensor.rs (Dtype).
 constexpr std::array kFormatDtypes{
-    FormatDtype{"BOOL", 8},    FormatDtype{"F4", 4},      FormatDtype{"F6_E2M3", 6},  FormatDtype{"F6_E3M2", 6},
-    FormatDtype{"U8", 8},      FormatDtype{"I8", 8},      FormatDtype{"F8_E5M2", 8},  FormatDtype{"F8_E4M3", 8},
-    FormatDtype{"F8_E8M0", 8}, FormatDtype{"F8_E4M3FNUZ", 8}, FormatDtype{"F8_E5M2FNUZ", 8},
-    FormatDtype{"I16", 16},    FormatDtype{"U16", 16},    FormatDtype{"F16", 16},     FormatDtype{"BF16", 16},
-    FormatDtype{"I32", 32},    FormatDtype{"U32", 32},    FormatDtype{"F32", 32},     FormatDtype{"C64", 64},
-    FormatDtype{"F64", 64},    FormatDtype{"I64", 64},    FormatDtype{"U64", 64},
+    FormatDtype{"BOOL", 8},    FormatDtype{"F4", 4},          FormatDtype{"F6_E2M3", 6},     FormatDtype{"F6_E3M2", 6},
+    FormatDtype{"U8", 8},      FormatDtype{"I8", 8},          FormatDtype{"F8_E5M2", 8},     FormatDtype{"F8_E4M3", 8},
+    FormatDtype{"F8_E8M0", 8}, FormatDtype{"F8_E4M3FNUZ", 8}, FormatDtype{"F8_E5M2FNUZ", 8}, FormatDtype{"I16", 16},
+    FormatDtype{"U16", 16},    FormatDtype{"F16", 16},        FormatDtype{"BF16", 16},       FormatDtype{"I32", 32},
+    FormatDtype{"U32", 32},    FormatDtype{"F32", 32},        FormatDtype{"C64", 64},        FormatDtype{"F64", 64},
+    FormatDtype{"I64", 64},    FormatDtype{"U64", 64},
 };
 
 constexpr std::array kOwnDtypes{DType::kF32, DType::kBf16, DType::kF16, DType::kI32, DType::kI64};
@@ -241,11 +247,16 @@ std::int64_t safetensors_element_bits(std::string_view dtype) {
 
 std::string_view safetensors_dtype(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "F32";
-    case DType::kBf16: return "BF16";
-    case DType::kF16: return "F16";
-    case DType::kI32: return "I32";
-    case DType::kI64: return "I64";
+    case DType::kF32:
+      return "F32";
+    case DType::kBf16:
+      return "BF16";
+    case DType::kF16:
+      return "F16";
+    case DType::kI32:
+      return "I32";
+    case DType::kI64:
+      return "I64";
   }
   return "";
 }

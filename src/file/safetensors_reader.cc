@@ -26,7 +26,9 @@ Status read_at(int fd, const std::string& path, std::int64_t at, std::span<std::
     const ssize_t got = ::pread(fd, to.data(), std::min(to.size(), kLargestRead), at);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return refusal(path, "cannot be read");
-    if (got == 0) return Status::error(Code::kIo, "file", fmt::format("{}: changed its length while it was read", shown_path(path)));
+    if (got == 0)
+      return Status::error(Code::kIo, "file",
+                           fmt::format("{}: changed its length while it was read", shown_path(path)));
     to = to.subspan(static_cast<std::size_t>(got));
     at += got;
   }
@@ -42,11 +44,14 @@ std::shared_ptr<const int> own(int fd) {
 
 // The file's length.
 Result<std::int64_t> examine(int fd, const std::string& path, const SafetensorsLimits& limits) {
-  struct stat about {};
+  struct stat about{};
   if (::fstat(fd, &about) != 0) return refusal(path, "cannot be examined");
-  if (!S_ISREG(about.st_mode)) return Status::error(Code::kIo, "file", fmt::format("{}: is not a regular file", shown_path(path)));
+  if (!S_ISREG(about.st_mode))
+    return Status::error(Code::kIo, "file", fmt::format("{}: is not a regular file", shown_path(path)));
   if (about.st_size > limits.file_bytes) {
-    return Status::error(Code::kUnsupported, "file", fmt::format("{}: has {} bytes, the limit is {}", shown_path(path), about.st_size, limits.file_bytes));
+    return Status::error(
+        Code::kUnsupported, "file",
+        fmt::format("{}: has {} bytes, the limit is {}", shown_path(path), about.st_size, limits.file_bytes));
   }
   return static_cast<std::int64_t>(about.st_size);
 }
@@ -63,14 +68,17 @@ Result<SafetensorsReader> SafetensorsReader::open(const std::string& path, const
     const auto size = examine(*out.fd_, path, limits);
     if (!size.ok()) return size.status();
     std::array<std::byte, 8> frame{};
-    if (*size < std::ssize(frame)) return Status::error(Code::kCorrupt, "header", "header: the file ends before the header's length");
+    if (*size < std::ssize(frame))
+      return Status::error(Code::kCorrupt, "header", "header: the file ends before the header's length");
     if (Status s = read_at(*out.fd_, path, 0, frame); !s.ok()) return s;
     const auto length = load_little<std::uint64_t>(frame);
     if (length > static_cast<std::uint64_t>(limits.header_bytes)) {
-      return Status::error(Code::kUnsupported, "header", fmt::format("header: claims {} bytes, the limit is {}", length, limits.header_bytes));
+      return Status::error(Code::kUnsupported, "header",
+                           fmt::format("header: claims {} bytes, the limit is {}", length, limits.header_bytes));
     }
     if (length > static_cast<std::uint64_t>(*size - 8)) {
-      return Status::error(Code::kCorrupt, "header", fmt::format("header: claims {} bytes, the file has {} left", length, *size - 8));
+      return Status::error(Code::kCorrupt, "header",
+                           fmt::format("header: claims {} bytes, the file has {} left", length, *size - 8));
     }
     std::vector<std::byte> text(static_cast<std::size_t>(length));
     if (Status s = read_at(*out.fd_, path, 8, text); !s.ok()) return s;
@@ -85,11 +93,13 @@ Result<SafetensorsReader> SafetensorsReader::open(const std::string& path, const
 }
 
 const SafetensorsEntry* SafetensorsReader::find(std::string_view name) const {
-  const auto at = std::find_if(entries_.begin(), entries_.end(), [name](const SafetensorsEntry& entry) { return entry.name == name; });
+  const auto at = std::find_if(entries_.begin(), entries_.end(),
+                               [name](const SafetensorsEntry& entry) { return entry.name == name; });
   return at == entries_.end() ? nullptr : &*at;
 }
 
-Status SafetensorsReader::read(const SafetensorsEntry& entry, std::int64_t offset_bytes, std::span<std::byte> to) const {
+Status SafetensorsReader::read(const SafetensorsEntry& entry, std::int64_t offset_bytes,
+                               std::span<std::byte> to) const {
   return read_at(*fd_, path_, data_begin_bytes_ + entry.begin_bytes + offset_bytes, to);
 }
 

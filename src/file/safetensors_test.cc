@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-
 #include <sys/stat.h>
 
 #include <array>
@@ -124,9 +123,9 @@ TEST(Safetensors, UnpaddedHeadersGiveUnalignedViewsThatCanBeRead) {
 }
 
 TEST(Safetensors, OffsetsMayStandInAnyOrderAsLongAsTheyCoverTheData) {
-  const Bytes bytes = framed(
-      object(tensor("b", "F32", "[1]", "[4,8]") + "," + tensor("z", "I32", "[0]", "[4,4]") + "," +
-             tensor("a", "F32", "[1]", "[0,4]")), 8);
+  const Bytes bytes = framed(object(tensor("b", "F32", "[1]", "[4,8]") + "," + tensor("z", "I32", "[0]", "[4,4]") +
+                                    "," + tensor("a", "F32", "[1]", "[0,4]")),
+                             8);
   const Result<SafetensorsFile> file = SafetensorsFile::parse(bytes);
   ASSERT_TRUE(file.ok()) << file.status().message();
   EXPECT_EQ(file->names(), (std::vector<std::string>{"b", "z", "a"}));

@@ -34,7 +34,9 @@ TEST(SafetensorsWrite, WritesTheBytesOfTheReferenceWriter) {
 TEST(SafetensorsWrite, WhatIsWrittenReadsBack) {
   const Folder folder;
   const Metadata metadata{{"seriatim", "replay/1"}, {"", "\u20AC \"\\\t\x01"}};
-  std::vector<NamedTensor> tensors{floats("z", {2, 3}), floats("", {6}), floats("a", {3, 0, 2}),
+  std::vector<NamedTensor> tensors{floats("z", {2, 3}),
+                                   floats("", {6}),
+                                   floats("a", {3, 0, 2}),
                                    {"i", dense_view(kIntegers.data(), DType::kI64, {1, 2, 1, 1})}};
   ASSERT_TRUE(write_safetensors(folder / "file", metadata, tensors).ok());
   const Result<SafetensorsFile> file = SafetensorsFile::open(folder / "file");

@@ -4,7 +4,8 @@
 
 namespace seriatim {
 
-void gather_tile(const LayerView& layer, std::int64_t kv_head, std::span<const std::int32_t> positions, Tile tile, Kernels kernels) {
+void gather_tile(const LayerView& layer, std::int64_t kv_head, std::span<const std::int32_t> positions, Tile tile,
+                 Kernels kernels) {
   gather_kernels(kernels).gather_tile(layer, kv_head, positions, tile);
 }
 

@@ -21,7 +21,8 @@ struct Shape {
   bool alias = false;
 };
 
-constexpr Shape kShapes[] = {{2, 256, 256}, {2, 8, 8}, {1, 5, 3}, {3, 72, 40}, {1, 576, 512, true}, {1, 9, 7, true}, {2, 33, 1}};
+constexpr Shape kShapes[] = {{2, 256, 256},       {2, 8, 8},       {1, 5, 3}, {3, 72, 40},
+                             {1, 576, 512, true}, {1, 9, 7, true}, {2, 33, 1}};
 constexpr std::int64_t kAnchor = 1000;
 
 class GatherAgreement : public ::testing::TestWithParam<std::string> {};
@@ -72,7 +73,8 @@ std::vector<std::string> names() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, GatherAgreement, ::testing::ValuesIn(names()), [](const auto& name) { return name.param; });
+INSTANTIATE_TEST_SUITE_P(Kernels, GatherAgreement, ::testing::ValuesIn(names()),
+                         [](const auto& name) { return name.param; });
 
 }  // namespace
 }  // namespace seriatim

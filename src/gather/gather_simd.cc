@@ -37,11 +37,15 @@ void gather_stored(const LayerView& layer, std::int64_t kv_head, std::span<const
 
 void gather(const LayerView& layer, std::int64_t kv_head, std::span<const std::int32_t> positions, Tile tile) {
   switch (layer.geometry->kv_dtype()) {
-    case DType::kF32: return gather_stored<StoredF32>(layer, kv_head, positions, tile);
-    case DType::kBf16: return gather_stored<StoredBf16>(layer, kv_head, positions, tile);
-    case DType::kF16: return gather_stored<StoredF16>(layer, kv_head, positions, tile);
+    case DType::kF32:
+      return gather_stored<StoredF32>(layer, kv_head, positions, tile);
+    case DType::kBf16:
+      return gather_stored<StoredBf16>(layer, kv_head, positions, tile);
+    case DType::kF16:
+      return gather_stored<StoredF16>(layer, kv_head, positions, tile);
     case DType::kI32:
-    case DType::kI64: break;  // no geometry admits them
+    case DType::kI64:
+      break;  // no geometry admits them
   }
 }
 

@@ -33,11 +33,13 @@ class GatherCase {
   explicit GatherCase(const GeometryOptions& options, std::int64_t tokens = 200) : geometry(*Geometry::admit(options)) {
     Random random(71);
     keys = random_tensor(random, geometry.kv_dtype(), {tokens, 2, geometry.head_dim()});
-    if (!geometry.values_alias_keys()) values = random_tensor(random, geometry.kv_dtype(), {tokens, 2, geometry.value_dim()});
+    if (!geometry.values_alias_keys())
+      values = random_tensor(random, geometry.kv_dtype(), {tokens, 2, geometry.value_dim()});
   }
 
   PlainLayer layer(std::int64_t anchor, std::int64_t page_tokens, std::int64_t first_slot) const {
-    return PlainLayer(geometry, anchor, keys, geometry.values_alias_keys() ? nullptr : &values, page_tokens, first_slot);
+    return PlainLayer(geometry, anchor, keys, geometry.values_alias_keys() ? nullptr : &values, page_tokens,
+                      first_slot);
   }
 
   // Gathers `positions` and expects their tokens in that order, and nothing past them.
@@ -51,7 +53,8 @@ class GatherCase {
     std::vector<float> want_values;
     for (const std::int32_t position : positions) {
       const std::int64_t row = (position - layer.view().run.anchor) * 2 + kv_head;
-      for (std::int64_t i = 0; i < geometry.head_dim(); ++i) want_keys.push_back(keys.get(row * geometry.head_dim() + i));
+      for (std::int64_t i = 0; i < geometry.head_dim(); ++i)
+        want_keys.push_back(keys.get(row * geometry.head_dim() + i));
       const std::int64_t value_stride = geometry.values_alias_keys() ? geometry.head_dim() : geometry.value_dim();
       for (std::int64_t i = 0; i < geometry.value_dim(); ++i) want_values.push_back(from.get(row * value_stride + i));
     }

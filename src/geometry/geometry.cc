@@ -35,7 +35,8 @@ Status check_extents(const GeometryOptions& o) {
 
 Status check_relations(const GeometryOptions& o) {
   if (o.budget_tokens % o.group_tokens != 0) {
-    return invalid("budget_tokens", fmt::format("{} is not a multiple of group_tokens {}", o.budget_tokens, o.group_tokens));
+    return invalid("budget_tokens",
+                   fmt::format("{} is not a multiple of group_tokens {}", o.budget_tokens, o.group_tokens));
   }
   if (o.query_heads % o.kv_heads != 0) {
     return invalid("query_heads", fmt::format("{} is not a multiple of kv_heads {}", o.query_heads, o.kv_heads));
@@ -43,12 +44,14 @@ Status check_relations(const GeometryOptions& o) {
   if (o.values_alias_keys && o.value_dim > o.head_dim) {
     return invalid("value_dim", fmt::format("{} aliases keys of only {} dims", o.value_dim, o.head_dim));
   }
-  if (o.pooling > Pooling::kNone) return invalid("pooling", fmt::format("{} is no pooling", static_cast<int>(o.pooling)));
+  if (o.pooling > Pooling::kNone)
+    return invalid("pooling", fmt::format("{} is no pooling", static_cast<int>(o.pooling)));
   if (o.scale_at > ScaleAt::kNowhere) {
     return invalid("scale_at", fmt::format("{} is no place of the scale", static_cast<int>(o.scale_at)));
   }
   if (o.pooling == Pooling::kNone && o.group_tokens != 1) {
-    return invalid("group_tokens", fmt::format("{} with pooling none, which takes finished keys of single tokens", o.group_tokens));
+    return invalid("group_tokens",
+                   fmt::format("{} with pooling none, which takes finished keys of single tokens", o.group_tokens));
   }
   if (!is_float(o.kv_dtype)) return invalid("kv_dtype", fmt::format("{} is not a float type", dtype_name(o.kv_dtype)));
   if (!is_float(o.index_dtype)) {
@@ -69,7 +72,8 @@ Status check_rotation(const GeometryOptions& o) {
   for (std::size_t i = 0; i < o.inv_freq.size(); ++i) {
     // Above 1 an angle could pass the range in which sine and cosine are correctly rounded.
     if (!(o.inv_freq[i] >= 0.0f && o.inv_freq[i] <= 1.0f)) {
-      return invalid("inv_freq", fmt::format("entry {} is {}, not in 0..1", i, o.inv_freq[i]), static_cast<std::int64_t>(i));
+      return invalid("inv_freq", fmt::format("entry {} is {}, not in 0..1", i, o.inv_freq[i]),
+                     static_cast<std::int64_t>(i));
     }
   }
   // Past f32 there are no inverse frequencies; below 1 they would pass 1.
@@ -81,7 +85,8 @@ Status check_rotation(const GeometryOptions& o) {
   }
   for (std::size_t i = 0; i < o.rope_axes.size(); ++i) {
     if (o.rope_axes[i] > 2) {
-      return invalid("rope_axes", fmt::format("entry {} is {}, not in 0..2", i, o.rope_axes[i]), static_cast<std::int64_t>(i));
+      return invalid("rope_axes", fmt::format("entry {} is {}, not in 0..2", i, o.rope_axes[i]),
+                     static_cast<std::int64_t>(i));
     }
   }
   return {};
@@ -141,7 +146,8 @@ Status Geometry::check_run(VisibleRun run, std::int64_t row) const {
   }
   if (run.tokens < 0) return refuse("visible", fmt::format("{} tokens is negative", run.tokens));
   if (run.tokens > kPositions - run.anchor) {
-    return refuse("visible", fmt::format("{} tokens from anchor {} pass the last position {}", run.tokens, run.anchor, kPositions - 1));
+    return refuse("visible", fmt::format("{} tokens from anchor {} pass the last position {}", run.tokens, run.anchor,
+                                         kPositions - 1));
   }
   return {};
 }

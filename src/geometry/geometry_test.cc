@@ -130,11 +130,14 @@ TEST(GeometryRefuses, EveryExtentThatIsZeroNegativeOrTooLargeByName) {
 }
 
 TEST(GeometryRefuses, SizesThatDoNotFitOneAnother) {
-  refuse([](GeometryOptions& o) { o.budget_tokens = 2050; }, "budget_tokens", "2050 is not a multiple of group_tokens 4");
-  refuse([](GeometryOptions& o) { o.group_tokens = 4096; }, "budget_tokens", "2048 is not a multiple of group_tokens 4096");
+  refuse([](GeometryOptions& o) { o.budget_tokens = 2050; }, "budget_tokens",
+         "2050 is not a multiple of group_tokens 4");
+  refuse([](GeometryOptions& o) { o.group_tokens = 4096; }, "budget_tokens",
+         "2048 is not a multiple of group_tokens 4096");
   refuse([](GeometryOptions& o) { o.kv_heads = 5; }, "query_heads", "24 is not a multiple of kv_heads 5");
   refuse([](GeometryOptions& o) { o.kv_heads = 48; }, "query_heads", "24 is not a multiple of kv_heads 48");
-  refuse([](GeometryOptions& o) { o.values_alias_keys = true, o.value_dim = 257; }, "value_dim", "257 aliases keys of only 256");
+  refuse([](GeometryOptions& o) { o.values_alias_keys = true, o.value_dim = 257; }, "value_dim",
+         "257 aliases keys of only 256");
   refuse([](GeometryOptions& o) { o.pooling = Pooling::kNone; }, "group_tokens", "4 with pooling none");
 }
 
@@ -149,7 +152,8 @@ TEST(GeometryRefuses, OptionsThatAreNone) {
 
 TEST(GeometryRefuses, RotationsThatDoNotFit) {
   for (const std::int64_t rotary : {std::int64_t{-2}, std::int64_t{63}, std::int64_t{130}, kMax, kMin}) {
-    refuse([&](GeometryOptions& o) { o.index_rotary_dim = rotary; }, "index_rotary_dim", "is not an even number in 0..index_dim 128");
+    refuse([&](GeometryOptions& o) { o.index_rotary_dim = rotary; }, "index_rotary_dim",
+           "is not an even number in 0..index_dim 128");
   }
   for (const double theta : {0.0, 0.5, -1e7, std::nan(""), std::numeric_limits<double>::infinity(), 0x1p+128, 1e300}) {
     refuse([&](GeometryOptions& o) { o.rope_theta = theta; }, "rope_theta", "is not a number from 1");
@@ -184,8 +188,9 @@ TEST(GeometryRefuses, TokensWhoseBytesPassSixtyFourBits) {
 
 TEST(CheckRun, AdmitsEveryRunOfPositions) {
   const Geometry geometry = admit_ok({});
-  for (const VisibleRun run : {VisibleRun{0, 0}, VisibleRun{0, Geometry::kPositions}, VisibleRun{Geometry::kPositions - 1, 1},
-                               VisibleRun{Geometry::kPositions - 1, 0}, VisibleRun{1000003, 262144}}) {
+  for (const VisibleRun run :
+       {VisibleRun{0, 0}, VisibleRun{0, Geometry::kPositions}, VisibleRun{Geometry::kPositions - 1, 1},
+        VisibleRun{Geometry::kPositions - 1, 0}, VisibleRun{1000003, 262144}}) {
     EXPECT_TRUE(geometry.check_run(run).ok()) << run.anchor << " " << run.tokens;
   }
 }
@@ -201,7 +206,8 @@ TEST(CheckRun, RefusesByArgumentAndRow) {
   }
   refused({0, -1}, "visible", "-1 tokens is negative");
   refused({0, kMin}, "visible", "is negative");
-  refused({0, Geometry::kPositions + 1}, "visible", "2147483649 tokens from anchor 0 pass the last position 2147483647");
+  refused({0, Geometry::kPositions + 1}, "visible",
+          "2147483649 tokens from anchor 0 pass the last position 2147483647");
   refused({Geometry::kPositions - 1, 2}, "visible", "pass the last position");
   refused({5, kMax}, "visible", "pass the last position");  // anchor + tokens would wrap
 }

@@ -23,8 +23,10 @@ constexpr std::int64_t kPanel = PooledKeys::kPanelGroups;
 Status admit_norm_weight(const Geometry& geometry, const ConstTensor& weight) {
   if (geometry.pooling() == Pooling::kNone) return {};
   if (Status s = admit_view("index_norm_weight", weight, DType::kF32, {geometry.index_dim()}); !s.ok()) return s;
-  if (weight.stride_bytes[0] != dtype_bytes(DType::kF32) || reinterpret_cast<std::uintptr_t>(weight.data) % alignof(float) != 0) {
-    return Status::error(Code::kInvalidArgument, "index_norm_weight", "index_norm_weight: not contiguous or not aligned");
+  if (weight.stride_bytes[0] != dtype_bytes(DType::kF32) ||
+      reinterpret_cast<std::uintptr_t>(weight.data) % alignof(float) != 0) {
+    return Status::error(Code::kInvalidArgument, "index_norm_weight",
+                         "index_norm_weight: not contiguous or not aligned");
   }
   return admit_finite("index_norm_weight", weight);
 }
@@ -41,11 +43,13 @@ Result<Coordinates> coordinates_at(const Geometry& geometry, std::int64_t positi
     return Coordinates{p, p, p};
   }
   if (given == nullptr) {
-    return Status::error(Code::kInvalidArgument, "coordinates", "coordinates: needed because the geometry names rope_axes");
+    return Status::error(Code::kInvalidArgument, "coordinates",
+                         "coordinates: needed because the geometry names rope_axes");
   }
   for (const std::int32_t c : *given) {
     if (c < 0) {
-      return Status::error(Code::kInvalidArgument, "coordinates", fmt::format("coordinates: {} of row {} is negative", c, row), {row, -1});
+      return Status::error(Code::kInvalidArgument, "coordinates",
+                           fmt::format("coordinates: {} of row {} is negative", c, row), {row, -1});
     }
   }
   return *given;
@@ -55,7 +59,8 @@ Result<Coordinates> coordinates_at(const Geometry& geometry, std::int64_t positi
 class Vectors {
  public:
   // Nothing if the system refuses memory.
-  static std::optional<Vectors> make(Kernels kernels, const Geometry& geometry, const ConstTensor& norm_weight, std::int64_t tokens) {
+  static std::optional<Vectors> make(Kernels kernels, const Geometry& geometry, const ConstTensor& norm_weight,
+                                     std::int64_t tokens) {
     try {
       Vectors vectors(kernels, geometry, norm_weight, tokens);
       vectors.scratch_.resize(static_cast<std::size_t>(pool_scratch_floats(geometry)));
@@ -66,20 +71,23 @@ class Vectors {
   }
 
   // Takes   at most kPoolGroups groups; strides in bytes, of a token and an element, and of a group and an element.
-  void pool(const std::byte* raw, std::int64_t token_stride, std::int64_t element_stride, std::int64_t groups, const Coordinates* at,
-            std::byte* pooled, std::int64_t group_stride, std::int64_t dim_stride) {
+  void pool(const std::byte* raw, std::int64_t token_stride, std::int64_t element_stride, std::int64_t groups,
+            const Coordinates* at, std::byte* pooled, std::int64_t group_stride, std::int64_t dim_stride) {
     const bool mean = geometry_.pooling() == Pooling::kMean;
     const bool dense = element_stride == dtype_bytes(geometry_.index_dtype()) || geometry_.index_dim() == 1;
     if (mean && dense) {
-      kernels_.pool({&geometry_, norm_weight_.data(), raw, token_stride, tokens_, groups, at, scratch_.data(), pooled, group_stride, dim_stride});
+      kernels_.pool({&geometry_, norm_weight_.data(), raw, token_stride, tokens_, groups, at, scratch_.data(), pooled,
+                     group_stride, dim_stride});
       return;
     }
     for (std::int64_t g = 0; g < groups; ++g) {
-      ConstTensor group = dense_view(raw + g * tokens_ * token_stride, geometry_.index_dtype(), {tokens_, geometry_.index_dim()});
+      ConstTensor group =
+          dense_view(raw + g * tokens_ * token_stride, geometry_.index_dtype(), {tokens_, geometry_.index_dim()});
       group.stride_bytes = {token_stride, element_stride, 0, 0};
       pool_vector_ref(geometry_, norm_weight_, group, at[g], scratch_.data());
       for (std::int64_t i = 0; i < geometry_.index_dim(); ++i) {
-        store_element(pooled + g * group_stride + i * dim_stride, geometry_.index_dtype(), scratch_[static_cast<std::size_t>(i)]);
+        store_element(pooled + g * group_stride + i * dim_stride, geometry_.index_dtype(),
+                      scratch_[static_cast<std::size_t>(i)]);
       }
     }
   }
@@ -121,7 +129,8 @@ Status pool_keys_with(Kernels kernels, const Geometry& geometry, const ConstTens
   if (Status s = admit_view("pooled", pooled, geometry.index_dtype(), {groups, dim}); !s.ok()) return s;
   if (first_position < 0 || first_position > Geometry::kPositions - raw.shape[0]) {
     return Status::error(Code::kInvalidArgument, "first_position",
-                         fmt::format("first_position: {} tokens from {} are not in 0..{}", raw.shape[0], first_position, Geometry::kPositions - 1));
+                         fmt::format("first_position: {} tokens from {} are not in 0..{}", raw.shape[0], first_position,
+                                     Geometry::kPositions - 1));
   }
   if (Status s = admit_finite("index_keys", raw); !s.ok()) return s;
   const auto place = [&](std::int64_t g) {
@@ -137,8 +146,8 @@ Status pool_keys_with(Kernels kernels, const Geometry& geometry, const ConstTens
   for (std::int64_t g = 0; g < groups; g += kPoolGroups) {
     const std::int64_t count = std::min(kPoolGroups, groups - g);
     for (std::int64_t i = 0; i < count; ++i) at[static_cast<std::size_t>(i)] = *place(g + i);
-    vectors->pool(raw.at(g * tokens), raw.stride_bytes[0], raw.stride_bytes[1], count, at.data(), pooled.at(g), pooled.stride_bytes[0],
-                  pooled.stride_bytes[1]);
+    vectors->pool(raw.at(g * tokens), raw.stride_bytes[0], raw.stride_bytes[1], count, at.data(), pooled.at(g),
+                  pooled.stride_bytes[0], pooled.stride_bytes[1]);
   }
   return {};
 }
@@ -198,8 +207,9 @@ Status pack_pooled_keys(const Geometry& geometry, ConstTensor pooled, std::byte*
   return {};
 }
 
-Status prepare_index_queries_with(Kernels kernels, const Geometry& geometry, const ConstTensor& norm_weight, const ConstTensor& raw,
-                                  const std::int64_t* positions, const Coordinates* coordinates, const Tensor& prepared) {
+Status prepare_index_queries_with(Kernels kernels, const Geometry& geometry, const ConstTensor& norm_weight,
+                                  const ConstTensor& raw, const std::int64_t* positions, const Coordinates* coordinates,
+                                  const Tensor& prepared) {
   const std::int64_t dim = geometry.index_dim();
   const std::int64_t heads = geometry.index_heads();
   if (Status s = admit_norm_weight(geometry, norm_weight); !s.ok()) return s;
@@ -212,10 +222,12 @@ Status prepare_index_queries_with(Kernels kernels, const Geometry& geometry, con
   if (Status s = admit_finite("index_queries", raw); !s.ok()) return s;
   for (std::int64_t q = 0; q < queries; ++q) {
     if (positions[q] < 0 || positions[q] >= Geometry::kPositions) {
-      return Status::error(Code::kInvalidArgument, "positions",
-                           fmt::format("positions: {} of row {} is not in 0..{}", positions[q], q, Geometry::kPositions - 1), {q, -1});
+      return Status::error(
+          Code::kInvalidArgument, "positions",
+          fmt::format("positions: {} of row {} is not in 0..{}", positions[q], q, Geometry::kPositions - 1), {q, -1});
     }
-    if (auto at = coordinates_at(geometry, positions[q], coordinates == nullptr ? nullptr : coordinates + q, q); !at.ok()) {
+    if (auto at = coordinates_at(geometry, positions[q], coordinates == nullptr ? nullptr : coordinates + q, q);
+        !at.ok()) {
       return at.status();
     }
   }
@@ -225,8 +237,8 @@ Status prepare_index_queries_with(Kernels kernels, const Geometry& geometry, con
   for (std::int64_t q = 0; q < queries; ++q) {
     at.fill(*coordinates_at(geometry, positions[q], coordinates == nullptr ? nullptr : coordinates + q, q));
     for (std::int64_t h = 0; h < heads; h += kPoolGroups) {
-      vectors->pool(raw.at(q, h), raw.stride_bytes[1], raw.stride_bytes[2], std::min(kPoolGroups, heads - h), at.data(), prepared.at(q, h),
-                    prepared.stride_bytes[1], prepared.stride_bytes[2]);
+      vectors->pool(raw.at(q, h), raw.stride_bytes[1], raw.stride_bytes[2], std::min(kPoolGroups, heads - h), at.data(),
+                    prepared.at(q, h), prepared.stride_bytes[1], prepared.stride_bytes[2]);
     }
   }
   return {};

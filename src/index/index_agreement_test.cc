@@ -1,5 +1,5 @@
-// Every implementation pools with the bits of the definition: odd shapes, all dtypes, all parts of a panel, values at the
-// edges of f32, and any angle.
+// Every implementation pools with the bits of the definition: odd shapes, all dtypes, all parts of a panel, values at
+// the edges of f32, and any angle.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -32,7 +32,8 @@ std::vector<std::string> names() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, IndexAgreement, testing::ValuesIn(names()), [](const auto& name) { return name.param; });
+INSTANTIATE_TEST_SUITE_P(Kernels, IndexAgreement, testing::ValuesIn(names()),
+                         [](const auto& name) { return name.param; });
 
 TEST_P(IndexAgreement, TheForcedImplementationIsTheOneThatRuns) {
   std::string name(pool_kernels(kernels_).name);
@@ -45,13 +46,14 @@ struct Shape {
   bool axes = false;
 };
 
-constexpr Shape kShapes[] = {{128, 64, 4}, {128, 128, 4}, {24, 16, 4, true}, {16, 16, 1}, {33, 30, 3, true},
+constexpr Shape kShapes[] = {{128, 64, 4}, {128, 128, 4}, {24, 16, 4, true}, {16, 16, 1},      {33, 30, 3, true},
                              {7, 4, 2},    {1, 0, 1},     {40, 34, 7},       {130, 2, 5, true}};
 
 // What a magnitude can do to the steps: overflow the sum, the square or f16; vanish in the square; be subnormal.
 enum class Values { kPlain, kLarge, kSquaresOverflow, kSumsOverflow, kSquaresVanish, kSubnormal, kMixed };
-constexpr Values kValues[] = {Values::kPlain,         Values::kLarge,     Values::kSquaresOverflow, Values::kSumsOverflow,
-                              Values::kSquaresVanish, Values::kSubnormal, Values::kMixed};
+constexpr Values kValues[] = {Values::kPlain,        Values::kLarge,         Values::kSquaresOverflow,
+                              Values::kSumsOverflow, Values::kSquaresVanish, Values::kSubnormal,
+                              Values::kMixed};
 
 float draw(Values values, Random& random) {
   constexpr float kScales[] = {1.0f, 6e4f, 1e25f, 3.4e38f, 1e-24f, 1e-39f};
@@ -108,7 +110,8 @@ TEST_P(IndexAgreement, OnOddShapesOfEveryDtypeInRowsAndInLanesOfAPanel) {
       options.index_dim = shape.dim;
       options.index_rotary_dim = shape.rotary;
       options.group_tokens = options.budget_tokens = shape.tokens;
-      for (std::int64_t i = 0; shape.axes && i < shape.rotary / 2; ++i) options.rope_axes.push_back(static_cast<std::uint8_t>(i % 3));
+      for (std::int64_t i = 0; shape.axes && i < shape.rotary / 2; ++i)
+        options.rope_axes.push_back(static_cast<std::uint8_t>(i % 3));
       const Geometry geometry = test::admitted(options);
       const auto weight = test::some_weights(shape.dim);
       for (const Values values : kValues) {
@@ -118,11 +121,23 @@ TEST_P(IndexAgreement, OnOddShapesOfEveryDtypeInRowsAndInLanesOfAPanel) {
           const Elements raw = random_keys(dtype, groups * tokens * stride, values, random);
           std::vector<Coordinates> at;
           for (std::int64_t g = 0; g < groups; ++g) {
-            const auto position = [&] { return static_cast<std::int32_t>(random.below(std::int64_t{1} << (g % 2 == 0 ? 31 : 12))); };
+            const auto position = [&] {
+              return static_cast<std::int32_t>(random.below(std::int64_t{1} << (g % 2 == 0 ? 31 : 12)));
+            };
             at.push_back({position(), position(), position()});
           }
           if (groups > 2) at[1] = at[0];
-          PoolTask task{&geometry, weight.data(), raw.view({1, 1}).data, stride * dtype_bytes(dtype), tokens, groups, at.data(), nullptr, nullptr, 0, 0};
+          PoolTask task{&geometry,
+                        weight.data(),
+                        raw.view({1, 1}).data,
+                        stride * dtype_bytes(dtype),
+                        tokens,
+                        groups,
+                        at.data(),
+                        nullptr,
+                        nullptr,
+                        0,
+                        0};
           for (const bool lanes : {false, true}) {
             const std::int64_t lane = lanes ? random.below(16 - groups + 1) : 0;
             const std::int64_t count = 16 * shape.dim + 5;
@@ -131,7 +146,9 @@ TEST_P(IndexAgreement, OnOddShapesOfEveryDtypeInRowsAndInLanesOfAPanel) {
             const Pooled got = pool_into(pool_kernels(kernels_), task, dtype, lane, count);
             const Pooled want = pool_into(pool_reference(), task, dtype, lane, count);
             ASSERT_FALSE(want.memory.untouched());
-            expect_same(got, want, count, std::string(dtype_name(dtype)) + ", " + std::to_string(shape.dim) + " dims, " + std::to_string(groups) + " groups");
+            expect_same(got, want, count,
+                        std::string(dtype_name(dtype)) + ", " + std::to_string(shape.dim) + " dims, " +
+                            std::to_string(groups) + " groups");
             compared += groups * shape.dim;
             not_finite += std::isfinite(want.largest) ? 0 : 1;
           }
@@ -202,7 +219,8 @@ TEST_P(IndexAgreement, TheHardestAnglesAndManyOthers) {
   Angles others(kernels_);
   for (const float angle : {0.0f, 0x1p-149f, 0x1p-126f, 0x1p-27f, 0.5f, 1.0f, 0x1p+31f}) others.add(angle);
   Random random(4);
-  for (int i = 0; i < 400'000; ++i) others.add(std::bit_cast<float>(static_cast<std::uint32_t>(random.below(0x4f000001))));
+  for (int i = 0; i < 400'000; ++i)
+    others.add(std::bit_cast<float>(static_cast<std::uint32_t>(random.below(0x4f000001))));
   for (int i = 0; i < 100'000; ++i) others.add(static_cast<float>(i));
   EXPECT_GT(others.finish(), 500'000);
   if (!kernels_.is_reference()) {
@@ -212,7 +230,8 @@ TEST_P(IndexAgreement, TheHardestAnglesAndManyOthers) {
 
 // SERIATIM_EVERY_ANGLE in the environment compares every f32 of 0 .. 2^31: minutes per implementation.
 TEST_P(IndexAgreement, EveryAngle) {
-  if (std::getenv("SERIATIM_EVERY_ANGLE") == nullptr || kernels_.is_reference()) GTEST_SKIP() << "asked for by SERIATIM_EVERY_ANGLE";
+  if (std::getenv("SERIATIM_EVERY_ANGLE") == nullptr || kernels_.is_reference())
+    GTEST_SKIP() << "asked for by SERIATIM_EVERY_ANGLE";
   Angles every(kernels_);
   for (std::uint32_t bits = 0; bits <= 0x4f000000u && !HasFatalFailure(); ++bits) every.add(std::bit_cast<float>(bits));
   EXPECT_EQ(every.finish(), 0x4f000008);
@@ -234,9 +253,12 @@ TEST_P(IndexAgreement, KeysAndQueriesOfTheWholeRoomAtRealSize) {
     const auto answer = [&](Kernels kernels) {
       Elements pooled(dtype, 41 * dim);
       Elements prepared(dtype, 3 * 19 * dim);
-      EXPECT_TRUE(pool_keys_with(kernels, geometry, test::view_of(weight), raw.view({164, dim}), 1'000'003, nullptr, pooled.writable({41, dim})).ok());
-      EXPECT_TRUE(prepare_index_queries_with(kernels, geometry, test::view_of(weight), queries.view({3, 19, dim}), positions, nullptr,
-                                             prepared.writable({3, 19, dim})).ok());
+      EXPECT_TRUE(pool_keys_with(kernels, geometry, test::view_of(weight), raw.view({164, dim}), 1'000'003, nullptr,
+                                 pooled.writable({41, dim}))
+                      .ok());
+      EXPECT_TRUE(prepare_index_queries_with(kernels, geometry, test::view_of(weight), queries.view({3, 19, dim}),
+                                             positions, nullptr, prepared.writable({3, 19, dim}))
+                      .ok());
       auto bytes = pooled.bytes();
       bytes.insert(bytes.end(), prepared.bytes().begin(), prepared.bytes().end());
       return bytes;

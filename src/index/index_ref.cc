@@ -40,7 +40,8 @@ void rotate_ref(const Geometry& geometry, const Coordinates& at, float* x) {
 
 }  // namespace
 
-void norm_and_rotate_ref(const Geometry& geometry, std::span<const float> norm_weight, const Coordinates& at, float* x) {
+void norm_and_rotate_ref(const Geometry& geometry, std::span<const float> norm_weight, const Coordinates& at,
+                         float* x) {
   norm_ref(geometry, norm_weight, x);
   rotate_ref(geometry, at, x);
 }

@@ -150,7 +150,8 @@ class Pooling {
     const Coordinates& at = task_.at[g];
     const std::span<const float> inv_freq = task_.geometry->inv_freq();
     const std::span<const std::uint8_t> axes = task_.geometry->rope_axes();
-    for (std::size_t i = 0; i < pairs_; ++i) angles_[i] = static_cast<float>(at[axes.empty() ? 0 : axes[i]]) * inv_freq[i];
+    for (std::size_t i = 0; i < pairs_; ++i)
+      angles_[i] = static_cast<float>(at[axes.empty() ? 0 : axes[i]]) * inv_freq[i];
     sincos_all(angles_, pairs_, sines_, cosines_);
   }
 
@@ -222,11 +223,13 @@ class Pooling {
 float pool(const PoolTask& task) {
   switch (task.geometry->index_dtype()) {
 #define SERIATIM_POOL(name, dtype, Stored) \
-  case dtype: return Pooling<Stored>(task).run();
+  case dtype:                              \
+    return Pooling<Stored>(task).run();
     SERIATIM_POOL_KERNELS(SERIATIM_POOL)
 #undef SERIATIM_POOL
     case DType::kI32:
-    case DType::kI64: break;
+    case DType::kI64:
+      break;
   }
   return std::numeric_limits<float>::infinity();
 }

@@ -27,7 +27,8 @@ TEST_P(Panels, AreBlocksOfSixteenGroupsPerDimWithZerosPastTheLast) {
         for (std::int64_t lane = 0; lane < 16; ++lane, ++lanes) {
           const std::int64_t group = panel * 16 + lane;
           const float expected = group < groups ? pooled.get(group * 24 + dim) : 0.0f;
-          ASSERT_EQ(test::bits_of(memory.get((panel * 24 + dim) * 16 + lane)), test::bits_of(expected)) << group << " " << dim;
+          ASSERT_EQ(test::bits_of(memory.get((panel * 24 + dim) * 16 + lane)), test::bits_of(expected))
+              << group << " " << dim;
         }
       }
     }

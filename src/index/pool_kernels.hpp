@@ -1,5 +1,5 @@
-// The pooling kernels: mean, norm and rotation of up to a panel of groups. One family per instruction set, and one that is
-// the definition; all give its bits.
+// The pooling kernels: mean, norm and rotation of up to a panel of groups. One family per instruction set, and one that
+// is the definition; all give its bits.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +12,8 @@
 #include "seriatim/tensor.hpp"
 
 // One line per dtype that index keys may have: X(name, DType, Stored). Dispatches and tests the family.
-#define SERIATIM_POOL_KERNELS(X) X(f32, DType::kF32, StoredF32) X(bf16, DType::kBf16, StoredBf16) X(f16, DType::kF16, StoredF16)
+#define SERIATIM_POOL_KERNELS(X) \
+  X(f32, DType::kF32, StoredF32) X(bf16, DType::kBf16, StoredBf16) X(f16, DType::kF16, StoredF16)
 
 namespace seriatim {
 
@@ -50,13 +51,14 @@ const PoolKernels& pool_kernels(Kernels kernels);
 const PoolKernels& pool_reference();
 
 // The definition for a group of r raw keys or, as index queries are, for one vector that is its own mean.
-void pool_vector_ref(const Geometry& geometry, std::span<const float> norm_weight, const ConstTensor& raw, const Coordinates& at,
-                     float* pooled);
+void pool_vector_ref(const Geometry& geometry, std::span<const float> norm_weight, const ConstTensor& raw,
+                     const Coordinates& at, float* pooled);
 
 // pool_keys and prepare_index_queries by the given kernels.
 Status pool_keys_with(Kernels kernels, const Geometry& geometry, const ConstTensor& norm_weight, const ConstTensor& raw,
                       std::int64_t first_position, const Coordinates* coordinates, const Tensor& pooled);
-Status prepare_index_queries_with(Kernels kernels, const Geometry& geometry, const ConstTensor& norm_weight, const ConstTensor& raw,
-                                  const std::int64_t* positions, const Coordinates* coordinates, const Tensor& prepared);
+Status prepare_index_queries_with(Kernels kernels, const Geometry& geometry, const ConstTensor& norm_weight,
+                                  const ConstTensor& raw, const std::int64_t* positions, const Coordinates* coordinates,
+                                  const Tensor& prepared);
 
 }  // namespace seriatim

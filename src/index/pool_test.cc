@@ -19,17 +19,18 @@ class Pool : public testing::TestWithParam<DType> {
     const std::int64_t dim = geometry.index_dim();
     Elements pooled(GetParam(), tokens / geometry.group_tokens() * dim);
     const auto weight = test::some_weights(dim);
-    const Status status = pool_keys(geometry, test::view_of(weight), raw.view({tokens, dim}), first_position, coordinates,
-                                    pooled.writable({tokens / geometry.group_tokens(), dim}));
+    const Status status = pool_keys(geometry, test::view_of(weight), raw.view({tokens, dim}), first_position,
+                                    coordinates, pooled.writable({tokens / geometry.group_tokens(), dim}));
     EXPECT_TRUE(status.ok()) << status.message();
     return pooled;
   }
 
-  std::vector<float> defined(const Geometry& geometry, const Elements& raw, std::int64_t group, std::int64_t first_position,
-                             unsigned roundings = test::kEveryStep) const {
+  std::vector<float> defined(const Geometry& geometry, const Elements& raw, std::int64_t group,
+                             std::int64_t first_position, unsigned roundings = test::kEveryStep) const {
     const std::int64_t r = geometry.group_tokens();
     std::vector<std::vector<float>> keys;
-    for (std::int64_t t = 0; t < r; ++t) keys.push_back(test::values(raw, (group * r + t) * geometry.index_dim(), geometry.index_dim()));
+    for (std::int64_t t = 0; t < r; ++t)
+      keys.push_back(test::values(raw, (group * r + t) * geometry.index_dim(), geometry.index_dim()));
     const std::vector<std::int64_t> at(geometry.inv_freq().size(), first_position + group * r);
     return PoolDefinition{geometry, test::some_weights(geometry.index_dim()), roundings}.pooled(keys, at);
   }
@@ -44,7 +45,8 @@ TEST_P(Pool, EveryStepIsTheDefinitionsBitForBit) {
     options.group_tokens = r;
     options.budget_tokens = r;
     const Geometry geometry = test::admitted(options);
-    for (const std::int64_t position : {std::int64_t{0}, std::int64_t{1}, std::int64_t{1000003}, Geometry::kPositions - 30 * r}) {
+    for (const std::int64_t position :
+         {std::int64_t{0}, std::int64_t{1}, std::int64_t{1000003}, Geometry::kPositions - 30 * r}) {
       const Elements raw = Elements::random(GetParam(), 30 * r * 24, static_cast<std::uint64_t>(r));
       const Elements pooled = pool(geometry, raw, 30 * r, position);
       for (std::int64_t group = 0; group < 30; ++group) {
@@ -62,7 +64,8 @@ TEST_P(Pool, EveryStepIsTheDefinitionsBitForBit) {
 using PoolHalves = Pool;
 INSTANTIATE_TEST_SUITE_P(DTypes, PoolHalves, testing::Values(DType::kBf16, DType::kF16), test::dtype_label);
 
-// Leaving out any one rounding gives other bits, so the test above sees each of them. (Without the last, storing rounds.)
+// Leaving out any one rounding gives other bits, so the test above sees each of them. (Without the last, storing
+// rounds.)
 TEST_P(PoolHalves, EveryRoundingShowsInTheBits) {
   const Geometry geometry = test::admitted(test::small_index(GetParam()));
   const Elements raw = Elements::random(GetParam(), 400 * 24, 5);
@@ -142,12 +145,14 @@ TEST_P(Pool, ANormedKeyHasARootMeanSquareOfOne) {
   Elements raw = Elements::random(GetParam(), 4 * 24, 9);
   const std::vector<float> no_weight(24, 0.0f);
   Elements pooled(GetParam(), 24);
-  ASSERT_TRUE(pool_keys(geometry, test::view_of(no_weight), raw.view({4, 24}), 0, nullptr, pooled.writable({1, 24})).ok());
+  ASSERT_TRUE(
+      pool_keys(geometry, test::view_of(no_weight), raw.view({4, 24}), 0, nullptr, pooled.writable({1, 24})).ok());
   double squares = 0.0;
   for (std::int64_t i = 0; i < 24; ++i) squares += std::pow(static_cast<double>(pooled.get(i)), 2.0);
   EXPECT_NEAR(std::sqrt(squares / 24.0), 1.0, GetParam() == DType::kF32 ? 1e-5 : 1e-2);
   for (std::int64_t i = 0; i < 4 * 24; ++i) raw.set(i, 0.0f);  // the epsilon keeps it finite
-  ASSERT_TRUE(pool_keys(geometry, test::view_of(no_weight), raw.view({4, 24}), 0, nullptr, pooled.writable({1, 24})).ok());
+  ASSERT_TRUE(
+      pool_keys(geometry, test::view_of(no_weight), raw.view({4, 24}), 0, nullptr, pooled.writable({1, 24})).ok());
   for (std::int64_t i = 0; i < 24; ++i) EXPECT_EQ(test::bits_of(pooled.get(i)), 0u);
 }
 
@@ -172,10 +177,12 @@ TEST_P(PoolAxes, TextHasEqualCoordinatesAndTheBitsOfNoAxes) {
   for (std::int32_t t = 0; t < 40; ++t) coordinates.push_back({9 + t, 9 + t, 9 + t});
   const Elements with_axes = pool(axial_, raw, 40, 9, coordinates.data());
   EXPECT_EQ(with_axes.bytes(), pool(text_, raw, 40, 9).bytes());
-  EXPECT_EQ(pool(text_, raw, 40, 9, coordinates.data()).bytes(), with_axes.bytes()) << "coordinates are ignored without axes";
+  EXPECT_EQ(pool(text_, raw, 40, 9, coordinates.data()).bytes(), with_axes.bytes())
+      << "coordinates are ignored without axes";
 }
 
-// A pair on axis a, at coordinates c, is what text gives that pair at position c[a]; only the group's first token counts.
+// A pair on axis a, at coordinates c, is what text gives that pair at position c[a]; only the group's first token
+// counts.
 TEST_P(PoolAxes, EveryPairTurnsByTheCoordinateOfItsAxis) {
   const Elements raw = Elements::random(GetParam(), 4 * 24, 11);
   const std::vector<Coordinates> coordinates{{70, 500, 1000003}, {1, 2, 3}, {4, 5, 6}, {7, 8, 9}};

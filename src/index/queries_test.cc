@@ -9,7 +9,8 @@ using test::Elements;
 
 class IndexQueries : public testing::TestWithParam<DType> {};
 
-INSTANTIATE_TEST_SUITE_P(DTypes, IndexQueries, testing::Values(DType::kF32, DType::kBf16, DType::kF16), test::dtype_label);
+INSTANTIATE_TEST_SUITE_P(DTypes, IndexQueries, testing::Values(DType::kF32, DType::kBf16, DType::kF16),
+                         test::dtype_label);
 
 // A group of one token is its own mean, so a query head is prepared exactly as such a group is pooled.
 TEST_P(IndexQueries, ArePreparedAsAGroupOfOneTokenIsPooled) {
@@ -29,7 +30,8 @@ TEST_P(IndexQueries, ArePreparedAsAGroupOfOneTokenIsPooled) {
   }
   Elements prepared(GetParam(), 20 * 3 * 24);
   ASSERT_TRUE(prepare_index_queries(geometry, test::view_of(weight), raw.view({20, 3, 24}), positions.data(), nullptr,
-                                    prepared.writable({20, 3, 24})).ok());
+                                    prepared.writable({20, 3, 24}))
+                  .ok());
   Elements pooled(GetParam(), 20 * 3 * 24);
   for (std::int64_t q = 0; q < 20; ++q) {
     for (std::int64_t h = 0; h < 3; ++h) {
@@ -60,9 +62,11 @@ TEST_P(IndexQueries, TakeTheCoordinatesOfTheirOwnQuery) {
   Elements by_axis(GetParam(), 2 * 3 * 24);
   Elements by_position(GetParam(), 2 * 3 * 24);
   ASSERT_TRUE(prepare_index_queries(axial, test::view_of(weight), raw.view({2, 3, 24}), positions, coordinates,
-                                    by_axis.writable({2, 3, 24})).ok());
+                                    by_axis.writable({2, 3, 24}))
+                  .ok());
   ASSERT_TRUE(prepare_index_queries(text, test::view_of(weight), raw.view({2, 3, 24}), swapped, nullptr,
-                                    by_position.writable({2, 3, 24})).ok());
+                                    by_position.writable({2, 3, 24}))
+                  .ok());
   EXPECT_EQ(by_axis.bytes(), by_position.bytes());
 }
 
@@ -74,7 +78,8 @@ TEST_P(IndexQueries, PassUnchangedWherePoolingIsNone) {
   const std::int64_t positions[] = {7, 8};
   Elements prepared(GetParam(), 2 * 3 * 24);
   ASSERT_TRUE(prepare_index_queries(test::admitted(options), {}, raw.view({2, 3, 24}), positions, nullptr,
-                                    prepared.writable({2, 3, 24})).ok());
+                                    prepared.writable({2, 3, 24}))
+                  .ok());
   EXPECT_EQ(prepared.bytes(), raw.bytes());
 }
 

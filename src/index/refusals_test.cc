@@ -17,7 +17,8 @@ constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 class PoolRefuses : public testing::Test {
  protected:
   void refuse(Code code, std::string_view argument, Place place, std::string_view words) {
-    expect_refused(pool_keys(geometry_, norm_weight_, raw_, position_, coordinates_, pooled_), code, argument, place, words);
+    expect_refused(pool_keys(geometry_, norm_weight_, raw_, position_, coordinates_, pooled_), code, argument, place,
+                   words);
     EXPECT_TRUE(pooled_memory_.untouched());
   }
 
@@ -92,9 +93,11 @@ TEST_F(PoolRefuses, NonFiniteNormWeights) {
 }
 
 TEST_F(PoolRefuses, PositionsThatThereAreNot) {
-  for (const std::int64_t position : {std::int64_t{-1}, Geometry::kPositions - 8, Geometry::kPositions, std::int64_t{1} << 32, kMax}) {
+  for (const std::int64_t position :
+       {std::int64_t{-1}, Geometry::kPositions - 8, Geometry::kPositions, std::int64_t{1} << 32, kMax}) {
     position_ = position;
-    refuse(Code::kInvalidArgument, "first_position", {}, "9 tokens from " + std::to_string(position) + " are not in 0..2147483647");
+    refuse(Code::kInvalidArgument, "first_position", {},
+           "9 tokens from " + std::to_string(position) + " are not in 0..2147483647");
   }
   position_ = Geometry::kPositions - 9;
   EXPECT_TRUE(pool_keys(geometry_, norm_weight_, raw_, position_, coordinates_, pooled_).ok());
@@ -115,16 +118,21 @@ TEST(PackRefuses, WhatIsNoPooledKey) {
   const Geometry geometry = test::admitted(test::small_index(DType::kF16));
   const Elements pooled = Elements::random(DType::kF16, 2 * 24, 1);
   Elements panels(DType::kF16, 16 * 24);
-  expect_refused(pack_pooled_keys(geometry, pooled.view({2, 23}), panels.data()), Code::kInvalidArgument, "pooled", {}, "extent 23");
-  expect_refused(pack_pooled_keys(geometry, pooled.view({48}), panels.data()), Code::kInvalidArgument, "pooled", {}, "rank 1");
-  expect_refused(pack_pooled_keys(geometry, pooled.view({2, 24}), nullptr), Code::kInvalidArgument, "panels", {}, "no data");
+  expect_refused(pack_pooled_keys(geometry, pooled.view({2, 23}), panels.data()), Code::kInvalidArgument, "pooled", {},
+                 "extent 23");
+  expect_refused(pack_pooled_keys(geometry, pooled.view({48}), panels.data()), Code::kInvalidArgument, "pooled", {},
+                 "rank 1");
+  expect_refused(pack_pooled_keys(geometry, pooled.view({2, 24}), nullptr), Code::kInvalidArgument, "panels", {},
+                 "no data");
   EXPECT_TRUE(panels.untouched());
 }
 
 class PrepareRefuses : public testing::Test {
  protected:
-  void refuse(Code code, std::string_view argument, Place place, std::string_view words, const Coordinates* coordinates = nullptr) {
-    const Status status = prepare_index_queries(geometry_, test::view_of(weights_), raw_, positions_, coordinates, prepared_);
+  void refuse(Code code, std::string_view argument, Place place, std::string_view words,
+              const Coordinates* coordinates = nullptr) {
+    const Status status =
+        prepare_index_queries(geometry_, test::view_of(weights_), raw_, positions_, coordinates, prepared_);
     expect_refused(status, code, argument, place, words);
     EXPECT_TRUE(prepared_memory_.untouched());
   }
@@ -171,8 +179,8 @@ TEST_F(PrepareRefuses, CoordinatesThatAreAbsentOrNegative) {
   refuse(Code::kInvalidArgument, "coordinates", {1, -1}, "-1 of row 1 is negative", coordinates);
 }
 
-// vllm#52109, MSLK#257: byte offsets past 2^31 and 2^32 were cut to 32 bits. The memory between the keys is reserved and
-// never touched.
+// vllm#52109, MSLK#257: byte offsets past 2^31 and 2^32 were cut to 32 bits. The memory between the keys is reserved
+// and never touched.
 TEST(FarStrides, KeysMoreThanTwoToTheThirtyTwoBytesApartAreRead) {
   auto options = test::small_index(DType::kF32);
   options.group_tokens = 2;
@@ -180,14 +188,16 @@ TEST(FarStrides, KeysMoreThanTwoToTheThirtyTwoBytesApartAreRead) {
   const auto weight = test::some_weights(24);
   const Elements near = Elements::random(DType::kF32, 4 * 24, 1);
   Elements expected(DType::kF32, 2 * 24);
-  ASSERT_TRUE(pool_keys(geometry, test::view_of(weight), near.view({4, 24}), 0, nullptr, expected.writable({2, 24})).ok());
+  ASSERT_TRUE(
+      pool_keys(geometry, test::view_of(weight), near.view({4, 24}), 0, nullptr, expected.writable({2, 24})).ok());
   const std::int64_t stride_bytes = (std::int64_t{1} << 31) + 4096;
   const auto reserved = static_cast<std::size_t>(3 * stride_bytes + 4096);
   void* memory = mmap(nullptr, reserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) GTEST_SKIP() << "no address space to reserve";
   ConstTensor far = dense_view(static_cast<const void*>(memory), DType::kF32, {4, 24});
   far.stride_bytes[0] = stride_bytes;
-  for (std::int64_t t = 0; t < 4; ++t) std::memcpy(static_cast<std::byte*>(memory) + t * stride_bytes, near.bytes().data() + t * 96, 96);
+  for (std::int64_t t = 0; t < 4; ++t)
+    std::memcpy(static_cast<std::byte*>(memory) + t * stride_bytes, near.bytes().data() + t * 96, 96);
   Elements pooled(DType::kF32, 2 * 24);
   EXPECT_TRUE(pool_keys(geometry, test::view_of(weight), far, 0, nullptr, pooled.writable({2, 24})).ok());
   EXPECT_EQ(pooled.bytes(), expected.bytes());

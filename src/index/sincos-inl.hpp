@@ -12,9 +12,9 @@
 #define SERIATIM_INDEX_SINCOS_INL_HPP_
 #endif
 
-#include <cstddef>
-
 #include <hwy/highway.h>
+
+#include <cstddef>
 
 #include "base/sincos.hpp"
 
@@ -35,8 +35,8 @@ HWY_INLINE hn::Mask<AngleFloats> rounds_surely(AngleVec v) {
   return hn::Eq(below, hn::DemoteTo(f, hn::Mul(v, hn::Set(d, 1.0 + 0x1p-48))));
 }
 
-// The rest of each angle past its nearest multiple of pi/2, which is `n` of them. n * pi/2 is taken away in three parts:
-// the first difference is exact, and what the parts leave out is below 2^-120 of n.
+// The rest of each angle past its nearest multiple of pi/2, which is `n` of them. n * pi/2 is taken away in three
+// parts: the first difference is exact, and what the parts leave out is below 2^-120 of n.
 HWY_INLINE AngleVec reduce(AngleVec angle, AngleVec n) {
   constexpr AngleTag d;
   const auto first = hn::NegMulAdd(n, hn::Set(d, kHalfPi.hi), angle);

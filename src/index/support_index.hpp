@@ -28,7 +28,14 @@ inline float nearest(DType dtype, float value) {
 }
 
 // The places where contract section 3 rounds to the index dtype. A test leaves one out to show that it counts.
-enum Rounding : unsigned { kMeanStep = 1, kNormStep = 2, kSinCosStep = 4, kProductStep = 8, kSumStep = 16, kEveryStep = 31 };
+enum Rounding : unsigned {
+  kMeanStep = 1,
+  kNormStep = 2,
+  kSinCosStep = 4,
+  kProductStep = 8,
+  kSumStep = 16,
+  kEveryStep = 31
+};
 
 struct PoolDefinition {
   const Geometry& geometry;
@@ -72,10 +79,13 @@ struct PoolDefinition {
     const std::size_t half = geometry.inv_freq().size();
     for (std::size_t i = 0; i < half; ++i) {
       const auto position = static_cast<float>(at[i]);
-      const auto angle = static_cast<float>(static_cast<double>(position) * static_cast<double>(geometry.inv_freq()[i]));
+      const auto angle =
+          static_cast<float>(static_cast<double>(position) * static_cast<double>(geometry.inv_freq()[i]));
       const double cos = round(kSinCosStep, static_cast<double>(std::cos(static_cast<long double>(angle))));
       const double sin = round(kSinCosStep, static_cast<double>(std::sin(static_cast<long double>(angle))));
-      const auto product = [&](float a, double b) { return static_cast<double>(round(kProductStep, static_cast<double>(a) * b)); };
+      const auto product = [&](float a, double b) {
+        return static_cast<double>(round(kProductStep, static_cast<double>(a) * b));
+      };
       y[i] = round(kSumStep, product(x[i], cos) - product(x[i + half], sin));
       y[i + half] = round(kSumStep, product(x[i + half], cos) + product(x[i], sin));
     }
@@ -147,6 +157,8 @@ inline ConstTensor view_of(const std::vector<float>& values) {
   return dense_view(static_cast<const void*>(values.data()), DType::kF32, {static_cast<std::int64_t>(values.size())});
 }
 
-inline std::string dtype_label(const testing::TestParamInfo<DType>& dtype) { return std::string(dtype_name(dtype.param)); }
+inline std::string dtype_label(const testing::TestParamInfo<DType>& dtype) {
+  return std::string(dtype_name(dtype.param));
+}
 
 }  // namespace seriatim::test

@@ -8,7 +8,8 @@ namespace {
 Status admit_tokens(std::string_view name, const ConstTensor& tensor, const Geometry& geometry, std::int64_t dim,
                     std::int64_t least) {
   if (Status s = admit_view(name, tensor, geometry.kv_dtype(), {-1, geometry.kv_heads(), dim}); !s.ok()) return s;
-  if (tensor.shape[0] < least) return oracle_fault(name, fmt::format("{} tokens where {} are visible", tensor.shape[0], least));
+  if (tensor.shape[0] < least)
+    return oracle_fault(name, fmt::format("{} tokens where {} are visible", tensor.shape[0], least));
   ConstTensor visible = tensor;
   visible.shape[0] = least;
   return admit_finite(name, visible);
@@ -27,7 +28,9 @@ Status admit_oracle_size(std::string_view argument, std::size_t size, std::int64
 
 Status admit_oracle_tokens(const Geometry& geometry, const ConstTensor& query, const DenseTokens& tokens,
                            std::int64_t least, std::span<const float> sinks) {
-  if (Status s = admit_view("query", query, geometry.kv_dtype(), {geometry.query_heads(), geometry.head_dim()}); !s.ok()) return s;
+  if (Status s = admit_view("query", query, geometry.kv_dtype(), {geometry.query_heads(), geometry.head_dim()});
+      !s.ok())
+    return s;
   if (Status s = admit_finite("query", query); !s.ok()) return s;
   if (Status s = admit_tokens("keys", tokens.keys, geometry, geometry.head_dim(), least); !s.ok()) return s;
   if (!geometry.values_alias_keys()) {

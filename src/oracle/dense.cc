@@ -23,7 +23,8 @@ constexpr std::int64_t kSplit = 128;
 // Formats on the stack: a refused request must not allocate anything but its Status.
 Status refuse_visible(std::int64_t visible, std::int64_t ceiling) {
   std::array<char, 128> text{};
-  const auto end = fmt::format_to_n(text.data(), text.size(), "visible: {} tokens are not in 0..{}, the dense oracle's range", visible, ceiling);
+  const auto end = fmt::format_to_n(text.data(), text.size(),
+                                    "visible: {} tokens are not in 0..{}, the dense oracle's range", visible, ceiling);
   return Status::error(Code::kInvalidArgument, "visible", std::string_view(text.data(), end.size));
 }
 
@@ -33,13 +34,15 @@ Status check_ceiling(const Geometry& geometry, std::int64_t visible) {
   return {};
 }
 
-// One head, lane by lane: everything about the softmax is known before the first value is read, then each output dim runs
-// down the tokens on its own.
+// One head, lane by lane: everything about the softmax is known before the first value is read, then each output dim
+// runs down the tokens on its own.
 class DenseHead {
  public:
   DenseHead(const Geometry& geometry, std::int64_t visible)
-      : geometry_(geometry), weights_(static_cast<std::size_t>(visible)),
-        keep_(static_cast<std::size_t>((visible + kSplit - 1) / kSplit)), join_(keep_.size()),
+      : geometry_(geometry),
+        weights_(static_cast<std::size_t>(visible)),
+        keep_(static_cast<std::size_t>((visible + kSplit - 1) / kSplit)),
+        join_(keep_.size()),
         lanes_(static_cast<std::size_t>(geometry.value_dim())) {}
 
   void attend(const ConstTensor& query, const DenseTokens& tokens, std::int64_t head, const float* sink) {
@@ -73,7 +76,8 @@ class DenseHead {
     for (std::size_t s = 0; s < keep_.size(); ++s) {
       float sum = 0.0f;
       for (std::size_t t = begin(s); t < end(s); ++t) {
-        sum = fma32(weights_[t], load_element(values_.at(static_cast<std::int64_t>(t), kv_head_, lane), values_.dtype), sum);
+        sum = fma32(weights_[t], load_element(values_.at(static_cast<std::int64_t>(t), kv_head_, lane), values_.dtype),
+                    sum);
       }
       total = s == 0 && !sunk_ ? sum : fma32(total, keep_[s], sum * join_[s]);
     }
@@ -131,12 +135,15 @@ Status compute(const Geometry& geometry, DenseHead& dense, const ConstTensor& qu
       store_element(output.at(head, i), output.dtype, dense.output(i));
       finite = finite && std::isfinite(load_element(output.at(head, i), output.dtype));
     }
-    for (std::int64_t i = 0; !finite && i < geometry.value_dim(); ++i) store_element(output.at(head, i), output.dtype, kNaN);
+    for (std::int64_t i = 0; !finite && i < geometry.value_dim(); ++i)
+      store_element(output.at(head, i), output.dtype, kNaN);
     if (!lse.empty()) lse[static_cast<std::size_t>(head)] = finite ? dense.lse() : kNaN;
     if (!finite && overflow < 0) overflow = head;
   }
   if (overflow < 0) return {};
-  return Status::error(Code::kOverflow, "output", fmt::format("output: head {}: a logit passes f32, or an output its dtype", overflow), {-1, overflow});
+  return Status::error(Code::kOverflow, "output",
+                       fmt::format("output: head {}: a logit passes f32, or an output its dtype", overflow),
+                       {-1, overflow});
 }
 
 }  // namespace
@@ -147,7 +154,8 @@ Result<std::int64_t> dense_row(const Geometry& geometry, VisibleRun run, std::sp
   if (static_cast<std::int64_t>(row.size()) < run.tokens) {
     return oracle_fault("row", fmt::format("{} entries for {} tokens", row.size(), run.tokens));
   }
-  for (std::int64_t t = 0; t < run.tokens; ++t) row[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(run.anchor + t);
+  for (std::int64_t t = 0; t < run.tokens; ++t)
+    row[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(run.anchor + t);
   return run.tokens;
 }
 
@@ -156,7 +164,8 @@ Status dense_attend(const Geometry& geometry, std::int64_t visible, ConstTensor 
   if (Status s = check_ceiling(geometry, visible); !s.ok()) return s;
   if (Status s = admit_oracle_tokens(geometry, query, tokens, visible, sinks); !s.ok()) return s;
   if (!is_float(output.dtype)) return oracle_fault("output", fmt::format("dtype {}", dtype_name(output.dtype)));
-  if (Status s = admit_view("output", output, output.dtype, {geometry.query_heads(), geometry.value_dim()}); !s.ok()) return s;
+  if (Status s = admit_view("output", output, output.dtype, {geometry.query_heads(), geometry.value_dim()}); !s.ok())
+    return s;
   if (Status s = admit_oracle_size("lse", lse.size(), geometry.query_heads(), true); !s.ok()) return s;
   try {
     DenseHead dense(geometry, visible);

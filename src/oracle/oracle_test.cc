@@ -27,7 +27,12 @@ Geometry tiny(GeometryOptions options = {}) {
 
 struct Call {
   explicit Call(const Geometry& admitted, std::int64_t tokens)
-      : query(DType::kF32, {2, 2}), keys(DType::kF32, {tokens, 1, 2}), values(DType::kF32, {tokens, 1, 2}), output(DType::kF32, {2, 2}), lse(2, -7.0f), geometry(admitted) {
+      : query(DType::kF32, {2, 2}),
+        keys(DType::kF32, {tokens, 1, 2}),
+        values(DType::kF32, {tokens, 1, 2}),
+        output(DType::kF32, {2, 2}),
+        lse(2, -7.0f),
+        geometry(admitted) {
     output.fill(-7.0f);
   }
   Status run(std::int64_t visible) {
@@ -92,7 +97,8 @@ TEST(DenseOracle, TheCeilingFollowsTheGeometry) {
   EXPECT_EQ(row[27], -9);
   EXPECT_TRUE(fails_with(dense_row(geometry, {5, 28}, row).status(), Code::kInvalidArgument, "visible"));
   EXPECT_TRUE(fails_with(dense_row(geometry, {-5, 3}, row).status(), Code::kInvalidArgument, "anchor"));
-  EXPECT_TRUE(fails_with(dense_row(geometry, {5, 27}, std::span(row).first(26)).status(), Code::kInvalidArgument, "row"));
+  EXPECT_TRUE(
+      fails_with(dense_row(geometry, {5, 27}, std::span(row).first(26)).status(), Code::kInvalidArgument, "row"));
 }
 
 TEST(DenseOracle, IsCausal) {
@@ -133,13 +139,20 @@ TEST(DenseOracle, RefusesWhatDoesNotFitAndTouchesNothing) {
   EXPECT_TRUE(fails_with(call.run(5), Code::kInvalidArgument, "keys"));
   const DenseTokens tokens{call.keys.view(), call.values.view()};
   const HostTensor wide(DType::kF32, {2, 3});
-  EXPECT_TRUE(fails_with(dense_attend(geometry, 4, wide.view(), tokens, {}, call.output.writable(), call.lse), Code::kInvalidArgument, "query"));
-  EXPECT_TRUE(fails_with(dense_attend(geometry, 4, call.query.view(), {call.keys.view(), {}}, {}, call.output.writable(), call.lse), Code::kInvalidArgument, "values"));
+  EXPECT_TRUE(fails_with(dense_attend(geometry, 4, wide.view(), tokens, {}, call.output.writable(), call.lse),
+                         Code::kInvalidArgument, "query"));
+  EXPECT_TRUE(fails_with(
+      dense_attend(geometry, 4, call.query.view(), {call.keys.view(), {}}, {}, call.output.writable(), call.lse),
+      Code::kInvalidArgument, "values"));
   HostTensor integers(DType::kI32, {2, 2});
-  EXPECT_TRUE(fails_with(dense_attend(geometry, 4, call.query.view(), tokens, {}, integers.writable(), call.lse), Code::kInvalidArgument, "output"));
-  EXPECT_TRUE(fails_with(dense_attend(geometry, 4, call.query.view(), tokens, {}, call.output.writable(), std::span(call.lse).first(1)), Code::kInvalidArgument, "lse"));
+  EXPECT_TRUE(fails_with(dense_attend(geometry, 4, call.query.view(), tokens, {}, integers.writable(), call.lse),
+                         Code::kInvalidArgument, "output"));
+  EXPECT_TRUE(fails_with(
+      dense_attend(geometry, 4, call.query.view(), tokens, {}, call.output.writable(), std::span(call.lse).first(1)),
+      Code::kInvalidArgument, "lse"));
   const std::vector<float> sinks{0.0f, std::numeric_limits<float>::infinity()};
-  EXPECT_TRUE(fails_with(dense_attend(geometry, 4, call.query.view(), tokens, sinks, call.output.writable(), call.lse), Code::kNotFinite, "sinks"));
+  EXPECT_TRUE(fails_with(dense_attend(geometry, 4, call.query.view(), tokens, sinks, call.output.writable(), call.lse),
+                         Code::kNotFinite, "sinks"));
   call.values.set(5, std::numeric_limits<float>::infinity());
   EXPECT_TRUE(fails_with(call.run(4), Code::kNotFinite, "values", 2, 1));
   EXPECT_TRUE(call.untouched());
@@ -159,18 +172,22 @@ TEST(Twins, AttentionIsTheSoftmaxMeanInAnyOrder) {
   std::vector<double> output(4);
   std::vector<double> lse(2);
   const std::vector<std::int64_t> row{2, 0};
-  ASSERT_TRUE(attend_f64(geometry, call.query.view(), {call.keys.view(), call.values.view()}, row, {}, output, lse).ok());
+  ASSERT_TRUE(
+      attend_f64(geometry, call.query.view(), {call.keys.view(), call.values.view()}, row, {}, output, lse).ok());
   const double e2 = std::exp(2.0);
   EXPECT_NEAR(output[0], 4.0 * e2 / (e2 + 1.0), 1e-6);
   EXPECT_NEAR(output[1], 1.0, 1e-12);
   EXPECT_NEAR(output[2], 2.0, 1e-12) << "head 1 has no preference";
   EXPECT_NEAR(lse[0], std::log(e2 + 1.0), 1e-6);
   const std::vector<float> sinks{0.0f, -1e30f};
-  ASSERT_TRUE(attend_f64(geometry, call.query.view(), {call.keys.view(), call.values.view()}, row, sinks, output, lse).ok());
+  ASSERT_TRUE(
+      attend_f64(geometry, call.query.view(), {call.keys.view(), call.values.view()}, row, sinks, output, lse).ok());
   EXPECT_NEAR(output[0], 4.0 * e2 / (e2 + 2.0), 1e-6) << "a sink of 0 weighs as a token with that logit and no value";
   EXPECT_NEAR(output[2], 2.0, 1e-12);
   const std::vector<std::int64_t> outside{0, 3};
-  EXPECT_TRUE(fails_with(attend_f64(geometry, call.query.view(), {call.keys.view(), call.values.view()}, outside, {}, output, lse), Code::kInvalidArgument, "row", -1, 1));
+  EXPECT_TRUE(fails_with(
+      attend_f64(geometry, call.query.view(), {call.keys.view(), call.values.view()}, outside, {}, output, lse),
+      Code::kInvalidArgument, "row", -1, 1));
 }
 
 // Kind of mlx-lm#531: the relu stands inside the sum over heads.
@@ -192,7 +209,8 @@ TEST(Twins, ScoreTakesTheReluPerHeadThenTheSum) {
   ASSERT_TRUE(score_f64(geometry, query.view(), weights.view(), pooled.view(), scores).ok());
   EXPECT_EQ(scores[0], -6.0);
   EXPECT_EQ(scores[1], 10.0);
-  EXPECT_TRUE(fails_with(score_f64(geometry, query.view(), {}, pooled.view(), std::span(scores).first(1)), Code::kInvalidArgument, "scores"));
+  EXPECT_TRUE(fails_with(score_f64(geometry, query.view(), {}, pooled.view(), std::span(scores).first(1)),
+                         Code::kInvalidArgument, "scores"));
 }
 
 }  // namespace

@@ -26,8 +26,11 @@ double head_term(const Geometry& geometry, double dot, double scale) {
 class HeadTwin {
  public:
   HeadTwin(const Geometry& geometry, const DenseTokens& tokens, std::span<const std::int64_t> row)
-      : geometry_(geometry), keys_(tokens.keys), values_(geometry.values_alias_keys() ? tokens.keys : tokens.values),
-        row_(row), weights_(row.size()) {}
+      : geometry_(geometry),
+        keys_(tokens.keys),
+        values_(geometry.values_alias_keys() ? tokens.keys : tokens.values),
+        row_(row),
+        weights_(row.size()) {}
 
   void weigh(const ConstTensor& query, std::int64_t head, const float* sink) {
     kv_head_ = head / geometry_.heads_per_kv();
@@ -46,7 +49,8 @@ class HeadTwin {
 
   double output(std::int64_t dim) const {
     double sum = 0.0;
-    for (std::size_t j = 0; j < row_.size(); ++j) sum += weights_[j] * wide(values_.at(row_[j], kv_head_, dim), values_.dtype);
+    for (std::size_t j = 0; j < row_.size(); ++j)
+      sum += weights_[j] * wide(values_.at(row_[j], kv_head_, dim), values_.dtype);
     return row_.empty() ? 0.0 : sum / sum_;
   }
   double lse() const { return top_ + std::log(sum_); }
@@ -63,10 +67,12 @@ class HeadTwin {
 };
 
 Status check_entries(const Geometry& geometry, const DenseTokens& tokens, std::span<const std::int64_t> row) {
-  const std::int64_t held = geometry.values_alias_keys() ? tokens.keys.shape[0] : std::min(tokens.keys.shape[0], tokens.values.shape[0]);
+  const std::int64_t held =
+      geometry.values_alias_keys() ? tokens.keys.shape[0] : std::min(tokens.keys.shape[0], tokens.values.shape[0]);
   for (std::size_t j = 0; j < row.size(); ++j) {
     if (row[j] >= 0 && row[j] < held) continue;
-    return Status::error(Code::kInvalidArgument, "row", fmt::format("row: entry {} is {}, not one of {} tokens", j, row[j], held),
+    return Status::error(Code::kInvalidArgument, "row",
+                         fmt::format("row: entry {} is {}, not one of {} tokens", j, row[j], held),
                          {-1, static_cast<std::int64_t>(j)});
   }
   return {};
@@ -89,7 +95,8 @@ Status score_f64(const Geometry& geometry, ConstTensor query, ConstTensor head_w
     double score = 0.0;
     for (std::int64_t h = 0; h < heads; ++h) {
       double dot = 0.0;
-      for (std::int64_t i = 0; i < dim; ++i) dot += wide(query.at(h, i), query.dtype) * wide(pooled.at(g, i), pooled.dtype);
+      for (std::int64_t i = 0; i < dim; ++i)
+        dot += wide(query.at(h, i), query.dtype) * wide(pooled.at(g, i), pooled.dtype);
       score += (head_weights.empty() ? 1.0 : wide(head_weights.at(h), DType::kF32)) * head_term(geometry, dot, scale);
     }
     scores[static_cast<std::size_t>(g)] = geometry.scale_at() == ScaleAt::kAfterSum ? score * scale : score;
@@ -102,7 +109,9 @@ Status attend_f64(const Geometry& geometry, ConstTensor query, const DenseTokens
                   std::span<double> lse) {
   if (Status s = admit_oracle_tokens(geometry, query, tokens, 0, sinks); !s.ok()) return s;
   if (Status s = check_entries(geometry, tokens, row); !s.ok()) return s;
-  if (Status s = admit_oracle_size("output", output.size(), geometry.query_heads() * geometry.value_dim(), false); !s.ok()) return s;
+  if (Status s = admit_oracle_size("output", output.size(), geometry.query_heads() * geometry.value_dim(), false);
+      !s.ok())
+    return s;
   if (Status s = admit_oracle_size("lse", lse.size(), geometry.query_heads(), false); !s.ok()) return s;
   try {
     HeadTwin twin(geometry, tokens, row);

@@ -26,7 +26,8 @@ Status check_version(const SafetensorsFile& file) {
   const std::string_view version = metadata_of(file, "seriatim");
   if (version == kVersion) return {};
   if (version.empty()) return corrupt("metadata", "no `seriatim` key: this is not a capture");
-  return Status::error(Code::kUnsupported, "metadata", fmt::format("metadata: `seriatim` is {:.64}, not {}", version, kVersion));
+  return Status::error(Code::kUnsupported, "metadata",
+                       fmt::format("metadata: `seriatim` is {:.64}, not {}", version, kVersion));
 }
 
 Result<std::int64_t> parse_anchor(const SafetensorsFile& file) {
@@ -68,7 +69,8 @@ class TensorReader {
     if (!status_.ok()) return {};
     auto found = file_.find(name);
     if (found.ok()) return *found;
-    status_ = found.status().code() == Code::kNotFound ? corrupt(name, "the capture lacks this tensor") : found.status();
+    status_ =
+        found.status().code() == Code::kNotFound ? corrupt(name, "the capture lacks this tensor") : found.status();
     return {};
   }
   const SafetensorsFile& file_;
@@ -95,15 +97,18 @@ Result<Geometry> geometry_of(const SafetensorsFile& file, TensorReader& read) {
   return Geometry::admit(*std::move(options));
 }
 
-Status read_positions(const ConstTensor& view, std::int64_t anchor, std::int64_t tokens, std::vector<std::int64_t>& to) {
+Status read_positions(const ConstTensor& view, std::int64_t anchor, std::int64_t tokens,
+                      std::vector<std::int64_t>& to) {
   for (std::int64_t q = 0; q < view.shape[0]; ++q) {
     std::int64_t position = 0;
     std::memcpy(&position, view.at(q), sizeof position);
     const bool ascending = to.empty() || position > to.back();
     if (position < anchor || position - anchor >= tokens || !ascending) {
-      return Status::error(Code::kCorrupt, "query_positions",
-                           fmt::format("query_positions: entry {} is {}, {}", q, position,
-                                       ascending ? fmt::format("not one of the {} tokens from {}", tokens, anchor) : "not ascending"), {q, -1});
+      return Status::error(
+          Code::kCorrupt, "query_positions",
+          fmt::format("query_positions: entry {} is {}, {}", q, position,
+                      ascending ? fmt::format("not one of the {} tokens from {}", tokens, anchor) : "not ascending"),
+          {q, -1});
     }
     to.push_back(position);
   }

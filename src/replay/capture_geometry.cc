@@ -108,8 +108,11 @@ Result<GeometryOptions> parse_geometry(std::string_view json) {
   }
   read.word("pooling", options.pooling, {{"mean", Pooling::kMean}, {"none", Pooling::kNone}});
   read.boolean("relu", options.relu);
-  read.word("scale_at", options.scale_at, {{"after_sum", ScaleAt::kAfterSum}, {"before_relu", ScaleAt::kBeforeRelu},
-                                           {"after_relu", ScaleAt::kAfterRelu}, {"nowhere", ScaleAt::kNowhere}});
+  read.word("scale_at", options.scale_at,
+            {{"after_sum", ScaleAt::kAfterSum},
+             {"before_relu", ScaleAt::kBeforeRelu},
+             {"after_relu", ScaleAt::kAfterRelu},
+             {"nowhere", ScaleAt::kNowhere}});
   options.norm_eps = static_cast<float>(norm_eps);
   if (Status s = read.finish(); !s.ok()) return s;
   return options;

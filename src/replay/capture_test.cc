@@ -22,12 +22,12 @@ std::string scratch_path(const char* name) {
 
 // A small capture that can be damaged before it is written. The right answer to it is the library's own.
 struct Draft {
-  Metadata metadata{{"seriatim", "capture/1"},
-                    {"geometry",
-                     R"({"group_tokens":2,"budget_tokens":4,"query_heads":2,"kv_heads":1,"head_dim":3,"index_heads":2,)"
-                     R"("index_dim":4,"index_rotary_dim":2,"rope_theta":100.0,"norm_eps":1e-6})"},
-                    {"anchor", "5"},
-                    {"source", "a test"}};
+  Metadata metadata{
+      {"seriatim", "capture/1"},
+      {"geometry", R"({"group_tokens":2,"budget_tokens":4,"query_heads":2,"kv_heads":1,"head_dim":3,"index_heads":2,)"
+                   R"("index_dim":4,"index_rotary_dim":2,"rope_theta":100.0,"norm_eps":1e-6})"},
+      {"anchor", "5"},
+      {"source", "a test"}};
   struct Part {
     DType dtype;
     std::vector<std::int64_t> shape;
@@ -133,11 +133,14 @@ const Damage kDamages[] = {
     {"GeometryIsAList", "geometry", [](Draft& d) { d.metadata["geometry"] = "[1]"; }},
     {"GeometryIsDeep", "geometry", [](Draft& d) { d.metadata["geometry"] = std::string(100000, '['); }},
     {"GeometryLacksAKey", "geometry", [](Draft& d) { replace(d, "geometry", "\"kv_heads\":1,", ""); }},
-    {"GeometryHasAFraction", "geometry", [](Draft& d) { replace(d, "geometry", "\"kv_heads\":1", "\"kv_heads\":1.5"); }},
-    {"GeometryHasAHugeInteger", "geometry", [](Draft& d) { replace(d, "geometry", "\"kv_heads\":1", "\"kv_heads\":18446744073709551615"); }},
+    {"GeometryHasAFraction", "geometry",
+     [](Draft& d) { replace(d, "geometry", "\"kv_heads\":1", "\"kv_heads\":1.5"); }},
+    {"GeometryHasAHugeInteger", "geometry",
+     [](Draft& d) { replace(d, "geometry", "\"kv_heads\":1", "\"kv_heads\":18446744073709551615"); }},
     {"GeometryHasAnUnknownKey", "geometry", [](Draft& d) { replace(d, "geometry", "{", "{\"window\":3,"); }},
     {"ZeroHeads", "kv_heads", [](Draft& d) { replace(d, "geometry", "\"kv_heads\":1", "\"kv_heads\":0"); }},
-    {"BudgetNotAMultiple", "budget_tokens", [](Draft& d) { replace(d, "geometry", "\"budget_tokens\":4", "\"budget_tokens\":5"); }},
+    {"BudgetNotAMultiple", "budget_tokens",
+     [](Draft& d) { replace(d, "geometry", "\"budget_tokens\":4", "\"budget_tokens\":5"); }},
     {"AnchorIsAWord", "anchor", [](Draft& d) { d.metadata["anchor"] = "five"; }},
     {"AnchorIsNegative", "anchor", [](Draft& d) { d.metadata["anchor"] = "-1"; }},
     {"AnchorIsFar", "visible", [](Draft& d) { d.metadata["anchor"] = "2147483640"; }},
@@ -147,23 +150,35 @@ const Damage kDamages[] = {
     {"NoQueries", "queries", [](Draft& d) { d.parts.erase("queries"); }},
     {"SinksForOtherHeads", "sinks", [](Draft& d) { d.put("sinks", DType::kF32, {3}, std::vector<float>(3)); }},
     {"NoPositions", "query_positions", [](Draft& d) { d.parts.erase("query_positions"); }},
-    {"FewerIndexKeys", "index_keys", [](Draft& d) { d.put("index_keys", DType::kF32, {11, 4}, std::vector<float>(44)); }},
+    {"FewerIndexKeys", "index_keys",
+     [](Draft& d) { d.put("index_keys", DType::kF32, {11, 4}, std::vector<float>(44)); }},
     {"WiderKeys", "keys", [](Draft& d) { d.put("keys", DType::kF32, {12, 1, 4}, std::vector<float>(48)); }},
     {"FlatKeys", "keys", [](Draft& d) { d.put("keys", DType::kF32, {12, 3}, std::vector<float>(36)); }},
     {"IntegerKeys", "keys", [](Draft& d) { d.put("keys", DType::kI32, {12, 1, 3}, std::vector<std::int32_t>(36)); }},
-    {"ValuesOfAnotherDtype", "values", [](Draft& d) { d.put("values", DType::kBf16, {12, 1, 3}, std::vector<std::uint16_t>(36)); }},
-    {"QueriesOfAnotherCount", "queries", [](Draft& d) { d.put("queries", DType::kF32, {2, 2, 3}, std::vector<float>(12)); }},
-    {"WeightsOfAnotherShape", "index_head_weights", [](Draft& d) { d.put("index_head_weights", DType::kF32, {3, 1}, std::vector<float>(3)); }},
-    {"InvFreqOfAnotherLength", "inv_freq", [](Draft& d) { d.put("inv_freq", DType::kF32, {2}, std::vector<float>(2)); }},
-    {"RowsOfAnotherWidth", "expected_rows", [](Draft& d) { d.put("expected_rows", DType::kI32, {3, 4}, std::vector<std::int32_t>(12)); }},
-    {"OutputOfAnotherShape", "expected_output", [](Draft& d) { d.put("expected_output", DType::kF32, {3, 2, 2}, std::vector<float>(12)); }},
-    {"PositionsOfAnotherDtype", "query_positions", [](Draft& d) { d.put("query_positions", DType::kI32, {3}, std::vector<std::int32_t>(3)); }},
-    {"APositionBeforeTheAnchor", "query_positions", [](Draft& d) { d.put("query_positions", DType::kI64, {3}, std::vector<std::int64_t>{4, 9, 16}); }},
-    {"APositionPastTheTokens", "query_positions", [](Draft& d) { d.put("query_positions", DType::kI64, {3}, std::vector<std::int64_t>{5, 9, 17}); }},
-    {"PositionsOutOfOrder", "query_positions", [](Draft& d) { d.put("query_positions", DType::kI64, {3}, std::vector<std::int64_t>{9, 5, 16}); }},
+    {"ValuesOfAnotherDtype", "values",
+     [](Draft& d) { d.put("values", DType::kBf16, {12, 1, 3}, std::vector<std::uint16_t>(36)); }},
+    {"QueriesOfAnotherCount", "queries",
+     [](Draft& d) { d.put("queries", DType::kF32, {2, 2, 3}, std::vector<float>(12)); }},
+    {"WeightsOfAnotherShape", "index_head_weights",
+     [](Draft& d) { d.put("index_head_weights", DType::kF32, {3, 1}, std::vector<float>(3)); }},
+    {"InvFreqOfAnotherLength", "inv_freq",
+     [](Draft& d) { d.put("inv_freq", DType::kF32, {2}, std::vector<float>(2)); }},
+    {"RowsOfAnotherWidth", "expected_rows",
+     [](Draft& d) { d.put("expected_rows", DType::kI32, {3, 4}, std::vector<std::int32_t>(12)); }},
+    {"OutputOfAnotherShape", "expected_output",
+     [](Draft& d) { d.put("expected_output", DType::kF32, {3, 2, 2}, std::vector<float>(12)); }},
+    {"PositionsOfAnotherDtype", "query_positions",
+     [](Draft& d) { d.put("query_positions", DType::kI32, {3}, std::vector<std::int32_t>(3)); }},
+    {"APositionBeforeTheAnchor", "query_positions",
+     [](Draft& d) { d.put("query_positions", DType::kI64, {3}, std::vector<std::int64_t>{4, 9, 16}); }},
+    {"APositionPastTheTokens", "query_positions",
+     [](Draft& d) { d.put("query_positions", DType::kI64, {3}, std::vector<std::int64_t>{5, 9, 17}); }},
+    {"PositionsOutOfOrder", "query_positions",
+     [](Draft& d) { d.put("query_positions", DType::kI64, {3}, std::vector<std::int64_t>{9, 5, 16}); }},
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, DamagedCapture, testing::ValuesIn(kDamages), [](const auto& damage) { return std::string(damage.param.name); });
+INSTANTIATE_TEST_SUITE_P(Kinds, DamagedCapture, testing::ValuesIn(kDamages),
+                         [](const auto& damage) { return std::string(damage.param.name); });
 
 TEST(Capture, AMissingFileIsAnIoError) {
   EXPECT_EQ(Capture::open(scratch_path("is-not-there")).status().code(), Code::kIo);

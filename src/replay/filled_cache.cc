@@ -15,7 +15,8 @@ constexpr std::int64_t kAppendTokens = 4096;  // per step of progress; any size 
 
 std::int64_t replay_capacity_tokens(const Capture& capture) { return capture.tokens() + 2 * kAppendTokens; }
 
-Result<FilledCache> fill_cache(const Capture& capture, PageAllocator* allocator, const std::function<void(std::int64_t tokens)>& progress) {
+Result<FilledCache> fill_cache(const Capture& capture, PageAllocator* allocator,
+                               const std::function<void(std::int64_t tokens)>& progress) {
   CacheOptions options;
   options.layers[0].index_norm_weight = capture.index_norm_weight;
   options.capacity_tokens = replay_capacity_tokens(capture);
@@ -26,9 +27,11 @@ Result<FilledCache> fill_cache(const Capture& capture, PageAllocator* allocator,
   if (!sequence.ok()) return sequence.status();
   for (std::int64_t first = 0; first < capture.tokens(); first += kAppendTokens) {
     const std::int64_t count = std::min(kAppendTokens, capture.tokens() - first);
-    const TokenBatch batch{.first_position = capture.anchor + first, .keys = rows_of(capture.keys, first, count),
+    const TokenBatch batch{.first_position = capture.anchor + first,
+                           .keys = rows_of(capture.keys, first, count),
                            .values = rows_of(capture.values, first, count),
-                           .index_keys = rows_of(capture.index_keys, first, count), .coordinates = nullptr};
+                           .index_keys = rows_of(capture.index_keys, first, count),
+                           .coordinates = nullptr};
     auto step = (*cache)->begin();
     if (!step.ok()) return step.status();
     if (Status s = step->append(*sequence, 0, batch); !s.ok()) return s;

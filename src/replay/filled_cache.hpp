@@ -19,7 +19,8 @@ struct FilledCache {
 
 // Takes   where pages come from (null: the heap), and who hears how many tokens are there (may be empty)
 // Errors  those of the cache
-Result<FilledCache> fill_cache(const Capture& capture, PageAllocator* allocator, const std::function<void(std::int64_t tokens)>& progress);
+Result<FilledCache> fill_cache(const Capture& capture, PageAllocator* allocator,
+                               const std::function<void(std::int64_t tokens)>& progress);
 
 // `count` rows of a batch from `first` on; empty of an empty one.
 ConstTensor rows_of(const ConstTensor& batch, std::int64_t first, std::int64_t count);

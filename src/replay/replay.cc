@@ -22,7 +22,9 @@ constexpr std::int64_t kPlanQueries = kReplayQueries;
 class Player {
  public:
   Player(const Capture& capture, const ReplayOptions& options)
-      : capture_(capture), geometry_(capture.geometry), options_(options),
+      : capture_(capture),
+        geometry_(capture.geometry),
+        options_(options),
         executor_(options.executor != nullptr ? *options.executor : serial_executor()) {}
 
   Result<Replay> run() {
@@ -59,9 +61,11 @@ class Player {
     out_.verdicts.resize(static_cast<std::size_t>(queries));
     for (std::int64_t first = 0; first < queries; first += kPlanQueries) {
       const std::int64_t count = std::min(kPlanQueries, queries - first);
-      const IndexQueries index{rows_of(capture_.index_queries, first, count), rows_of(capture_.index_head_weights, first, count), positions(first, count)};
+      const IndexQueries index{rows_of(capture_.index_queries, first, count),
+                               rows_of(capture_.index_head_weights, first, count), positions(first, count)};
       const Rows to = rows_from(out_.rows, out_.counts, first);
-      const Status status = options_.path == nullptr ? plan(filled_->layer, index, NanPolicy::kRefuse, *workspace_, to) : options_.path->plan(index, to);
+      const Status status = options_.path == nullptr ? plan(filled_->layer, index, NanPolicy::kRefuse, *workspace_, to)
+                                                     : options_.path->plan(index, to);
       if (!status.ok()) return status;
       report("plan", first + count, queries);
     }
@@ -73,17 +77,21 @@ class Player {
     return attend_rows(out_.rows, out_.counts, out_.output, out_.lse.data());
   }
 
-  Status attend_rows(std::vector<std::int32_t>& rows, std::vector<std::int32_t>& counts, std::vector<float>& output, float* lse) {
+  Status attend_rows(std::vector<std::int32_t>& rows, std::vector<std::int32_t>& counts, std::vector<float>& output,
+                     float* lse) {
     const std::int64_t heads = geometry_.query_heads();
     const std::int64_t width = heads * geometry_.value_dim();
     output.resize(static_cast<std::size_t>(out_.queries * width));
     for (std::int64_t first = 0; first < out_.queries; first += kPlanQueries) {
       const std::int64_t count = std::min(kPlanQueries, out_.queries - first);
       const AttendQueries queries{rows_of(capture_.queries, first, count), positions(first, count), capture_.sinks};
-      const Tensor to = dense_view(static_cast<void*>(output.data() + first * width), DType::kF32, {count, heads, geometry_.value_dim()});
-      const Tensor lse_to = lse == nullptr ? Tensor{} : dense_view(static_cast<void*>(lse + first * heads), DType::kF32, {count, heads});
+      const Tensor to = dense_view(static_cast<void*>(output.data() + first * width), DType::kF32,
+                                   {count, heads, geometry_.value_dim()});
+      const Tensor lse_to =
+          lse == nullptr ? Tensor{} : dense_view(static_cast<void*>(lse + first * heads), DType::kF32, {count, heads});
       const Rows from = rows_from(rows, counts, first);
-      const Status status = options_.path == nullptr ? attend(filled_->layer, queries, from, *workspace_, to, lse_to) : options_.path->attend(queries, from, to, lse_to);
+      const Status status = options_.path == nullptr ? attend(filled_->layer, queries, from, *workspace_, to, lse_to)
+                                                     : options_.path->attend(queries, from, to, lse_to);
       if (!status.ok()) return status;
       report("attend", first + count, out_.queries);
     }
@@ -103,9 +111,12 @@ class Player {
       const Rows ours = rows_from(out_.rows, out_.counts, 0);
       const PooledKeys pooled = filled_->layer.pooled_up_to(capture_.query_positions[static_cast<std::size_t>(q)]);
       scores.resize(static_cast<std::size_t>(pooled.groups));
-      const ConstTensor weights = capture_.index_head_weights.empty() ? ConstTensor{} : row_of(capture_.index_head_weights, q);
-      if (Status s = score_groups(geometry_, row_of(capture_.index_queries, q), weights, pooled, scores); !s.ok()) return s;
-      out_.verdicts[static_cast<std::size_t>(q)] = judge_row(geometry_, run, ours.row(q), expected, scores, out_.margin);
+      const ConstTensor weights =
+          capture_.index_head_weights.empty() ? ConstTensor{} : row_of(capture_.index_head_weights, q);
+      if (Status s = score_groups(geometry_, row_of(capture_.index_queries, q), weights, pooled, scores); !s.ok())
+        return s;
+      out_.verdicts[static_cast<std::size_t>(q)] =
+          judge_row(geometry_, run, ours.row(q), expected, scores, out_.margin);
       // A row that attention cannot read is compared nowhere else.
       const bool readable = check_ascending(run, expected).ok();
       expected_counts_[static_cast<std::size_t>(q)] = readable ? static_cast<std::int32_t>(expected.size()) : 0;
@@ -136,7 +147,8 @@ class Player {
     for (std::int64_t i = 0; i < out_.queries * width; ++i) {
       float expected = 0.0f;
       std::memcpy(&expected, capture_.expected_output.data + i * 4, sizeof expected);
-      const double difference = std::fabs(static_cast<double>(output[static_cast<std::size_t>(i)]) - static_cast<double>(expected)) / scale;
+      const double difference =
+          std::fabs(static_cast<double>(output[static_cast<std::size_t>(i)]) - static_cast<double>(expected)) / scale;
       if (difference > largest || std::isnan(difference)) {
         largest = std::isnan(difference) ? INFINITY : difference;
         if (worst_query != nullptr) *worst_query = i / width;
@@ -162,10 +174,12 @@ class Player {
     return {capture_.anchor, capture_.query_positions[static_cast<std::size_t>(q)] - capture_.anchor + 1};
   }
   std::span<const std::int64_t> positions(std::int64_t first, std::int64_t count) const {
-    return std::span(capture_.query_positions).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+    return std::span(capture_.query_positions)
+        .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   }
   std::span<const std::int32_t> padded_row(const std::vector<std::int32_t>& rows, std::int64_t q) const {
-    return std::span(rows).subspan(static_cast<std::size_t>(q * out_.row_capacity), static_cast<std::size_t>(out_.row_capacity));
+    return std::span(rows).subspan(static_cast<std::size_t>(q * out_.row_capacity),
+                                   static_cast<std::size_t>(out_.row_capacity));
   }
   Rows rows_from(std::vector<std::int32_t>& rows, std::vector<std::int32_t>& counts, std::int64_t first) const {
     return {rows.data() + first * out_.row_capacity, out_.row_capacity, counts.data() + first};
@@ -185,7 +199,8 @@ class Player {
 }  // namespace
 
 std::int64_t Replay::count(Agreement agreement) const {
-  return std::count_if(verdicts.begin(), verdicts.end(), [agreement](const RowVerdict& v) { return v.agreement == agreement; });
+  return std::count_if(verdicts.begin(), verdicts.end(),
+                       [agreement](const RowVerdict& v) { return v.agreement == agreement; });
 }
 
 bool Replay::agrees() const {

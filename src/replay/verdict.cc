@@ -36,11 +36,16 @@ RowVerdict wrong(std::string reason, std::int64_t group, double margin = INFINIT
 
 std::string_view agreement_name(Agreement agreement) {
   switch (agreement) {
-    case Agreement::kNotGiven: return "not given";
-    case Agreement::kExact: return "exact";
-    case Agreement::kTie: return "tie";
-    case Agreement::kNear: return "near";
-    case Agreement::kWrong: return "wrong";
+    case Agreement::kNotGiven:
+      return "not given";
+    case Agreement::kExact:
+      return "exact";
+    case Agreement::kTie:
+      return "tie";
+    case Agreement::kNear:
+      return "near";
+    case Agreement::kWrong:
+      return "wrong";
   }
   return "unknown";
 }
@@ -66,7 +71,9 @@ RowVerdict judge_row(const Geometry& geometry, VisibleRun run, std::span<const s
   for (const std::int64_t group : differing) {
     const double distance = relative_distance(scores[static_cast<std::size_t>(group)], cut);
     if (!(distance <= margin)) {
-      return wrong(fmt::format("group {} scores {}, the cut is {}", group, scores[static_cast<std::size_t>(group)], cut), group, distance);
+      return wrong(
+          fmt::format("group {} scores {}, the cut is {}", group, scores[static_cast<std::size_t>(group)], cut), group,
+          distance);
     }
     worst = std::max(worst, distance);
   }

@@ -28,7 +28,8 @@ class Verdict : public testing::Test {
     return {row_.begin(), row_.begin() + static_cast<std::ptrdiff_t>(*count)};
   }
 
-  RowVerdict judge(const std::vector<float>& scores, VisibleRun run, const std::vector<std::int32_t>& expected, double margin = 1e-3) {
+  RowVerdict judge(const std::vector<float>& scores, VisibleRun run, const std::vector<std::int32_t>& expected,
+                   double margin = 1e-3) {
     return judge_row(geometry_, run, ours(scores, run), expected, scores, margin);
   }
 
@@ -80,16 +81,16 @@ TEST_F(Verdict, AnInfiniteCutIsOnlyMatchedByItself) {
 
 TEST_F(Verdict, AMalformedRowIsWrongWhateverTheScores) {
   const std::vector<float> ties(4, 0.0f);
-  for (const std::vector<std::int32_t>& bad : std::vector<std::vector<std::int32_t>>{
-           {10, 11, 12, 18},              // half a group
-           {10, 11, 12, 13},              // no tail
-           {18, 10, 11, 12, 13},          // tail first
-           {12, 13, 10, 11, 18},          // rank order
-           {10, 11, 18},                  // too narrow
-           {10, 11, 12, 13, 19},          // the future
-           {9, 10, 12, 13, 18},           // before the anchor
-           {10, 11, 12, 13, 14, 15, 18},  // past the budget
-           {}}) {
+  for (const std::vector<std::int32_t>& bad :
+       std::vector<std::vector<std::int32_t>>{{10, 11, 12, 18},              // half a group
+                                              {10, 11, 12, 13},              // no tail
+                                              {18, 10, 11, 12, 13},          // tail first
+                                              {12, 13, 10, 11, 18},          // rank order
+                                              {10, 11, 18},                  // too narrow
+                                              {10, 11, 12, 13, 19},          // the future
+                                              {9, 10, 12, 13, 18},           // before the anchor
+                                              {10, 11, 12, 13, 14, 15, 18},  // past the budget
+                                              {}}) {
     const RowVerdict v = judge(ties, kRun, bad);
     EXPECT_EQ(v.agreement, Agreement::kWrong);
     EXPECT_FALSE(v.reason.empty());

@@ -9,7 +9,8 @@ namespace {
 
 // kTokens 0: any number. A number that the compiler knows makes a group one store.
 template <std::int64_t kTokens>
-std::int32_t* emit_groups(std::span<const std::int32_t> groups, std::int64_t group_tokens, std::int32_t anchor, std::int32_t* out) {
+std::int32_t* emit_groups(std::span<const std::int32_t> groups, std::int64_t group_tokens, std::int32_t anchor,
+                          std::int32_t* out) {
   const auto tokens = static_cast<std::int32_t>(kTokens == 0 ? group_tokens : kTokens);
   for (const std::int32_t group : groups) {
     const std::int32_t first = anchor + group * tokens;
@@ -38,9 +39,15 @@ std::int64_t emit_row(const Geometry& geometry, VisibleRun run, std::span<const 
   const auto anchor = static_cast<std::int32_t>(run.anchor);
   std::int32_t* out = row.data();
   switch (r) {
-    case 1: out = emit_groups<1>(groups, r, anchor, out); break;
-    case 4: out = emit_groups<4>(groups, r, anchor, out); break;
-    default: out = emit_groups<0>(groups, r, anchor, out); break;
+    case 1:
+      out = emit_groups<1>(groups, r, anchor, out);
+      break;
+    case 4:
+      out = emit_groups<4>(groups, r, anchor, out);
+      break;
+    default:
+      out = emit_groups<0>(groups, r, anchor, out);
+      break;
   }
   const std::int64_t tail = geometry.tail_tokens(run.tokens);
   return pad(row, emit_run(run.anchor + run.tokens - tail, tail, out));

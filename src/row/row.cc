@@ -12,16 +12,19 @@ namespace {
 std::string of_query(std::int64_t query) { return query < 0 ? std::string() : fmt::format(" (query {})", query); }
 
 Status invalid(std::string_view argument, std::string_view what, Place place) {
-  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}{}", argument, what, of_query(place.row)), place);
+  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}{}", argument, what, of_query(place.row)),
+                       place);
 }
 
 Status unordered(std::string_view what, Place place) {
   return Status::error(Code::kNotChronological, "row", fmt::format("row: {}{}", what, of_query(place.row)), place);
 }
 
-Status admit_groups(const Geometry& geometry, VisibleRun run, std::span<const std::int32_t> groups, std::int64_t query) {
+Status admit_groups(const Geometry& geometry, VisibleRun run, std::span<const std::int32_t> groups,
+                    std::int64_t query) {
   if (static_cast<std::int64_t>(groups.size()) > geometry.budget_groups()) {
-    return invalid("groups", fmt::format("{} exceed the budget of {}", groups.size(), geometry.budget_groups()), {query, -1});
+    return invalid("groups", fmt::format("{} exceed the budget of {}", groups.size(), geometry.budget_groups()),
+                   {query, -1});
   }
   const std::int64_t complete = geometry.groups(run.tokens);
   std::int64_t previous = -1;
@@ -44,7 +47,8 @@ Result<std::int64_t> expand_row(const Geometry& geometry, VisibleRun run, std::s
                                 std::span<std::int32_t> row, std::int64_t query) {
   if (Status s = geometry.check_run(run, query); !s.ok()) return s;
   if (static_cast<std::int64_t>(row.size()) < geometry.row_capacity()) {
-    return invalid("row", fmt::format("{} entries where {} are needed", row.size(), geometry.row_capacity()), {query, -1});
+    return invalid("row", fmt::format("{} entries where {} are needed", row.size(), geometry.row_capacity()),
+                   {query, -1});
   }
   if (Status s = admit_groups(geometry, run, groups, query); !s.ok()) return s;
   return emit_row(geometry, run, groups, row);
@@ -63,7 +67,10 @@ Result<std::int64_t> plan_row(const Geometry& geometry, VisibleRun run, std::spa
     return invalid("scores", fmt::format("{} entries for {} groups", scores.size(), groups), {query, -1});
   }
   if (static_cast<std::int64_t>(scratch.size()) < plan_row_scratch_entries(geometry, run.tokens)) {
-    return invalid("scratch", fmt::format("{} entries where {} are needed", scratch.size(), plan_row_scratch_entries(geometry, run.tokens)), {query, -1});
+    return invalid(
+        "scratch",
+        fmt::format("{} entries where {} are needed", scratch.size(), plan_row_scratch_entries(geometry, run.tokens)),
+        {query, -1});
   }
   const auto kept = static_cast<std::size_t>(std::min(groups, geometry.budget_groups()));
   const auto chosen = scratch.first(kept);
@@ -77,17 +84,22 @@ Status check_ascending(VisibleRun run, std::span<const std::int32_t> row, std::i
   for (std::size_t i = 0; i < row.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
     if (row[i] < run.anchor || row[i] - run.anchor >= run.tokens) {
-      return invalid("row", fmt::format("entry {} is {}, outside the visible {}..{}", i, row[i], run.anchor, run.anchor + run.tokens - 1), {query, index});
+      return invalid(
+          "row",
+          fmt::format("entry {} is {}, outside the visible {}..{}", i, row[i], run.anchor, run.anchor + run.tokens - 1),
+          {query, index});
     }
     if (row[i] <= previous) {
-      return unordered(fmt::format("entry {} is {}, not after {}: not chronological", i, row[i], previous), {query, index});
+      return unordered(fmt::format("entry {} is {}, not after {}: not chronological", i, row[i], previous),
+                       {query, index});
     }
     previous = row[i];
   }
   return {};
 }
 
-Status check_row(const Geometry& geometry, VisibleRun run, std::span<const std::int32_t> row, bool exact_width, std::int64_t query) {
+Status check_row(const Geometry& geometry, VisibleRun run, std::span<const std::int32_t> row, bool exact_width,
+                 std::int64_t query) {
   if (Status s = geometry.check_run(run, query); !s.ok()) return s;
   if (Status s = check_ascending(run, row, query); !s.ok()) return s;
   const std::int64_t r = geometry.group_tokens();
@@ -95,7 +107,8 @@ Status check_row(const Geometry& geometry, VisibleRun run, std::span<const std::
   const std::int64_t grouped = static_cast<std::int64_t>(row.size()) - tail;
   // Ascending and in range: the tail is whole and last exactly when the entry that should open it does.
   if (grouped < 0 || (tail > 0 && row[static_cast<std::size_t>(grouped)] != run.anchor + run.tokens - tail)) {
-    return unordered(fmt::format("the raw tail of {} tokens is not whole at the end", tail), {query, std::max<std::int64_t>(grouped, 0)});
+    return unordered(fmt::format("the raw tail of {} tokens is not whole at the end", tail),
+                     {query, std::max<std::int64_t>(grouped, 0)});
   }
   for (std::int64_t i = 0; i < grouped; ++i) {
     const std::int64_t offset = row[static_cast<std::size_t>(i)] - run.anchor;
@@ -104,8 +117,10 @@ Status check_row(const Geometry& geometry, VisibleRun run, std::span<const std::
       return unordered(fmt::format("entry {} breaks a group of {} tokens", i, r), {query, i});
     }
   }
-  if (grouped % r != 0) return unordered(fmt::format("the last group holds {} of {} tokens", grouped % r, r), {query, grouped - 1});
-  if (grouped / r > geometry.budget_groups() || (exact_width && static_cast<std::int64_t>(row.size()) != geometry.row_width(run.tokens))) {
+  if (grouped % r != 0)
+    return unordered(fmt::format("the last group holds {} of {} tokens", grouped % r, r), {query, grouped - 1});
+  if (grouped / r > geometry.budget_groups() ||
+      (exact_width && static_cast<std::int64_t>(row.size()) != geometry.row_width(run.tokens))) {
     return unordered(fmt::format("width {} where {} is due", row.size(), geometry.row_width(run.tokens)), {query, -1});
   }
   return {};

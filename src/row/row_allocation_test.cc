@@ -43,7 +43,8 @@ TEST(RowAllocations, FromScoresToRowThereIsNone) {
       std::vector<std::int32_t> row(2051);
       const std::int64_t before = allocations.load();
       const auto count = plan_row(geometry, {0, n}, scores, nan, scratch, row);
-      const bool canonical = count.ok() && check_row(geometry, {0, n}, std::span(row).first(static_cast<std::size_t>(*count))).ok();
+      const bool canonical =
+          count.ok() && check_row(geometry, {0, n}, std::span(row).first(static_cast<std::size_t>(*count))).ok();
       EXPECT_EQ(allocations.load() - before, 0) << n;
       EXPECT_TRUE(canonical) << n;
     }

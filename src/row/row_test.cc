@@ -84,7 +84,9 @@ TEST_F(RowRefuses, GroupsOutOfOrderOrTwice) {
   refuse_expand({0, 23}, {3, 3}, "groups", 1, "entry 1 is 3, not above 3");
 }
 
-TEST_F(RowRefuses, MoreGroupsThanTheBudget) { refuse_expand({0, 23}, {0, 1, 2}, "groups", -1, "3 exceed the budget of 2"); }
+TEST_F(RowRefuses, MoreGroupsThanTheBudget) {
+  refuse_expand({0, 23}, {0, 1, 2}, "groups", -1, "3 exceed the budget of 2");
+}
 
 TEST_F(RowRefuses, ARowThatIsTooSmall) {
   row_ = Witness<std::int32_t>(10, kGarbage);
@@ -128,7 +130,8 @@ TEST(CheckAscending, NamesTheFirstEntryThatDoesNotFollow) {
 }
 
 TEST(CheckAscending, NamesTheFirstEntryOutsideTheRun) {
-  for (const std::int32_t outside : {9, 15, -1, std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()}) {
+  for (const std::int32_t outside :
+       {9, 15, -1, std::numeric_limits<std::int32_t>::min(), std::numeric_limits<std::int32_t>::max()}) {
     expect_refused(check_ascending({10, 5}, Positions{10, outside}, 8), Code::kInvalidArgument, "row", {8, 1},
                    "entry 1 is " + std::to_string(outside) + ", outside the visible 10..14");
   }
@@ -190,7 +193,8 @@ TEST_F(CheckRow, RunsAndEntriesAreCheckedFirst) {
 TEST_F(CheckRow, AmongAllAscendingRowsExactlyThePlannableOnesPass) {
   std::set<Positions> plannable;
   for (std::size_t mask = 0; mask < 8; ++mask) {
-    const std::vector<float> scores{(mask & 1u) != 0 ? 1.0f : 0.0f, (mask & 2u) != 0 ? 1.0f : 0.0f, (mask & 4u) != 0 ? 1.0f : 0.0f};
+    const std::vector<float> scores{(mask & 1u) != 0 ? 1.0f : 0.0f, (mask & 2u) != 0 ? 1.0f : 0.0f,
+                                    (mask & 4u) != 0 ? 1.0f : 0.0f};
     plannable.insert(test::plan(geometry_, {100, 10}, scores).row());
   }
   EXPECT_EQ(plannable.size(), 3u);

@@ -66,13 +66,15 @@ void score_into(const ScoreKernels& kernels, ScoreBlock block, std::span<float> 
 Status score_groups(const Geometry& geometry, ConstTensor query, ConstTensor head_weights, const PooledKeys& pooled,
                     std::span<float> scores) {
   const std::int64_t heads = geometry.index_heads();
-  if (Status s = admit_view("index_queries", query, geometry.index_dtype(), {heads, geometry.index_dim()}); !s.ok()) return s;
+  if (Status s = admit_view("index_queries", query, geometry.index_dtype(), {heads, geometry.index_dim()}); !s.ok())
+    return s;
   if (!head_weights.empty()) {
     if (Status s = admit_view("index_head_weights", head_weights, DType::kF32, {heads}); !s.ok()) return s;
   }
   if (Status s = admit_pooled(geometry, pooled); !s.ok()) return s;
   if (static_cast<std::int64_t>(scores.size()) != pooled.groups) {
-    return Status::error(Code::kInvalidArgument, "scores", fmt::format("scores: {} entries for {} groups", scores.size(), pooled.groups));
+    return Status::error(Code::kInvalidArgument, "scores",
+                         fmt::format("scores: {} entries for {} groups", scores.size(), pooled.groups));
   }
   try {
     const ScoreKernels& kernels = score_kernels(default_kernels());

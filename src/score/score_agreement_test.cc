@@ -32,19 +32,28 @@ std::int64_t pick(Random& random, std::initializer_list<std::int64_t> from) {
   return from.begin()[std::uniform_int_distribution<std::size_t>(0, from.size() - 1)(random)];
 }
 
-// Mostly ordinary numbers; `harsh` adds zeros of both signs, subnormals, numbers whose products overflow, and no numbers.
+// Mostly ordinary numbers; `harsh` adds zeros of both signs, subnormals, numbers whose products overflow, and no
+// numbers.
 float value(Random& random, bool harsh) {
   const float normal = std::normal_distribution<float>()(random);
   if (!harsh) return normal;
   switch (std::uniform_int_distribution<int>(0, 19)(random)) {
-    case 0: return 0.0f;
-    case 1: return -0.0f;
-    case 2: return std::copysign(std::numeric_limits<float>::denorm_min() * 77.0f, normal);
-    case 3: return normal * 1e-30f;
-    case 4: return normal * 1e30f;
-    case 5: return std::uniform_int_distribution<int>(0, 60)(random) == 0 ? std::numeric_limits<float>::infinity() : normal;
-    case 6: return std::uniform_int_distribution<int>(0, 60)(random) == 0 ? std::numeric_limits<float>::quiet_NaN() : normal;
-    default: return normal;
+    case 0:
+      return 0.0f;
+    case 1:
+      return -0.0f;
+    case 2:
+      return std::copysign(std::numeric_limits<float>::denorm_min() * 77.0f, normal);
+    case 3:
+      return normal * 1e-30f;
+    case 4:
+      return normal * 1e30f;
+    case 5:
+      return std::uniform_int_distribution<int>(0, 60)(random) == 0 ? std::numeric_limits<float>::infinity() : normal;
+    case 6:
+      return std::uniform_int_distribution<int>(0, 60)(random) == 0 ? std::numeric_limits<float>::quiet_NaN() : normal;
+    default:
+      return normal;
   }
 }
 
@@ -58,20 +67,22 @@ struct Problem {
   std::vector<const std::byte*> pages;
   PooledKeys pooled;
 
-  Problem(GeometryOptions options, std::int64_t queries, std::int64_t groups, std::int64_t page_groups, std::int64_t first_slot,
-          bool weighted, bool harsh, Random& random)
+  Problem(GeometryOptions options, std::int64_t queries, std::int64_t groups, std::int64_t page_groups,
+          std::int64_t first_slot, bool weighted, bool harsh, Random& random)
       : geometry(*Geometry::admit(std::move(options))), count(queries) {
     const DType dtype = geometry.index_dtype();
     const std::int64_t bytes = dtype_bytes(dtype);
     const std::int64_t dim = geometry.index_dim();
     query_bytes.resize(static_cast<std::size_t>(count * geometry.index_heads() * dim * bytes));
-    for (std::size_t i = 0; i < query_bytes.size(); i += static_cast<std::size_t>(bytes)) store_element(&query_bytes[i], dtype, value(random, harsh));
+    for (std::size_t i = 0; i < query_bytes.size(); i += static_cast<std::size_t>(bytes))
+      store_element(&query_bytes[i], dtype, value(random, harsh));
     if (weighted) {
       for (std::int64_t i = 0; i < count * geometry.index_heads(); ++i) weights.push_back(value(random, harsh));
     }
     for (std::int64_t slot = 0; slot < first_slot + groups; slot += page_groups) {
       memory.emplace_back(page_groups * dim * bytes);
-      for (std::int64_t i = 0; i < page_groups * dim; ++i) store_element(memory.back().data() + i * bytes, dtype, std::numeric_limits<float>::quiet_NaN());
+      for (std::int64_t i = 0; i < page_groups * dim; ++i)
+        store_element(memory.back().data() + i * bytes, dtype, std::numeric_limits<float>::quiet_NaN());
       pages.push_back(memory.back().data());
     }
     pooled.pages = pages.data();
@@ -82,13 +93,15 @@ struct Problem {
     pooled.dtype = dtype;
     for (std::int64_t g = 0; g < groups; ++g) {
       for (std::int64_t i = 0; i < dim; ++i) {
-        store_element(const_cast<std::byte*>(pooled.group(g)) + i * PooledKeys::kPanelGroups * bytes, dtype, value(random, harsh));
+        store_element(const_cast<std::byte*>(pooled.group(g)) + i * PooledKeys::kPanelGroups * bytes, dtype,
+                      value(random, harsh));
       }
     }
   }
 
   ConstTensor queries() const {
-    return dense_view(query_bytes.data(), geometry.index_dtype(), {count, geometry.index_heads(), geometry.index_dim()});
+    return dense_view(query_bytes.data(), geometry.index_dtype(),
+                      {count, geometry.index_heads(), geometry.index_dim()});
   }
   ConstTensor head_weights() const {
     return weights.empty() ? ConstTensor{} : dense_view(weights.data(), DType::kF32, {count, geometry.index_heads()});
@@ -98,7 +111,8 @@ struct Problem {
     std::vector<float> scores(static_cast<std::size_t>(count * pooled.groups));
     for (std::int64_t q = 0; q < count; ++q) {
       score_ref(geometry, row_of(queries(), q), weights.empty() ? ConstTensor{} : row_of(head_weights(), q), pooled,
-                std::span(scores).subspan(static_cast<std::size_t>(q * pooled.groups), static_cast<std::size_t>(pooled.groups)));
+                std::span(scores).subspan(static_cast<std::size_t>(q * pooled.groups),
+                                          static_cast<std::size_t>(pooled.groups)));
     }
     return scores;
   }
@@ -131,7 +145,8 @@ struct Problem {
     }
     std::vector<float> tight;
     for (std::int64_t q = 0; q < count; ++q) {
-      tight.insert(tight.end(), scores.begin() + q * stride, scores.begin() + q * stride + panel_count * Panels::kLanes);
+      tight.insert(tight.end(), scores.begin() + q * stride,
+                   scores.begin() + q * stride + panel_count * Panels::kLanes);
     }
     return tight;
   }
@@ -177,7 +192,8 @@ INSTANTIATE_TEST_SUITE_P(All, ScoreAgreement, testing::ValuesIn(Kernels::availab
 
 TEST_P(ScoreAgreement, TheForcedKernelsAreTheOnesThatRun) {
   std::string name = kernels().name;
-  std::transform(name.begin(), name.end(), name.begin(), [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); });
+  std::transform(name.begin(), name.end(), name.begin(),
+                 [](char c) { return static_cast<char>(std::tolower(static_cast<unsigned char>(c))); });
   EXPECT_EQ(name, GetParam().name());
   for (const Kernels& other : Kernels::available()) {
     EXPECT_EQ(&score_kernels(other) == &kernels(), other == GetParam());
@@ -199,8 +215,10 @@ TEST_P(ScoreAgreement, EveryOptionAndOddSizeGivesTheBitsOfTheReference) {
     const std::int64_t page_groups = pick(random, {16, 32, 80, 256});
     const std::int64_t first_slot = std::uniform_int_distribution<std::int64_t>(0, page_groups - 1)(random);
     const std::int64_t groups = std::uniform_int_distribution<std::int64_t>(1, 200)(random);
-    const Problem problem(options, pick(random, {1, 2, 3, 5, 8}), groups, page_groups, first_slot, pick(random, {0, 1}) == 1, pick(random, {0, 1}) == 1, random);
-    compared += compare(problem, kernels(), std::uniform_int_distribution<std::int64_t>(0, Panels(problem.pooled).count())(random));
+    const Problem problem(options, pick(random, {1, 2, 3, 5, 8}), groups, page_groups, first_slot,
+                          pick(random, {0, 1}) == 1, pick(random, {0, 1}) == 1, random);
+    compared += compare(problem, kernels(),
+                        std::uniform_int_distribution<std::int64_t>(0, Panels(problem.pooled).count())(random));
   }
   EXPECT_GE(compared, kProblems * 50);
 }
@@ -234,7 +252,8 @@ TEST_P(ScoreAgreement, LanesPastTheLastGroupAreReadAsZero) {
       for (std::size_t lane = 21; lane < 32; ++lane, ++past) {
         const float score = scores[static_cast<std::size_t>(q) * 32 + lane];
         // They are NaN in memory: a score of one would be NaN. The reference leaves such lanes alone.
-        EXPECT_EQ(score, GetParam().is_reference() ? Problem::kUntouched : 0.0f) << dtype_name(dtype) << " lane " << lane;
+        EXPECT_EQ(score, GetParam().is_reference() ? Problem::kUntouched : 0.0f)
+            << dtype_name(dtype) << " lane " << lane;
       }
     }
     EXPECT_EQ(past, 22);
@@ -267,13 +286,17 @@ TEST_P(ScoreAgreement, TheLargestMagnitudeIsThatOfTheDefinition) {
       const Problem problem(options, 1, groups, 64, 0, false, false, random);
       float expected = 0.0f;
       for (std::int64_t g = 0; g < groups; ++g) {
-        for (std::int64_t i = 0; i < 5; ++i) expected = std::max(expected, std::fabs(load_element(problem.pooled.group(g) + i * 16 * dtype_bytes(dtype), dtype)));
+        for (std::int64_t i = 0; i < 5; ++i)
+          expected =
+              std::max(expected, std::fabs(load_element(problem.pooled.group(g) + i * 16 * dtype_bytes(dtype), dtype)));
       }
       ASSERT_GT(expected, 0.0f);
       const AlignedBuffer<std::byte> edge(score_edge_bytes(problem.geometry));
       EXPECT_EQ(max_abs_of_panels(kernels(), problem.pooled, 0, Panels(problem.pooled).count(), edge.data()), expected);
-      store_element(const_cast<std::byte*>(problem.pooled.group(groups - 1)), dtype, std::numeric_limits<float>::quiet_NaN());
-      EXPECT_TRUE(std::isnan(max_abs_of_panels(kernels(), problem.pooled, 0, Panels(problem.pooled).count(), edge.data())));
+      store_element(const_cast<std::byte*>(problem.pooled.group(groups - 1)), dtype,
+                    std::numeric_limits<float>::quiet_NaN());
+      EXPECT_TRUE(
+          std::isnan(max_abs_of_panels(kernels(), problem.pooled, 0, Panels(problem.pooled).count(), edge.data())));
     }
   }
 }
@@ -290,7 +313,8 @@ TEST(ScoreGroups, GivesTheBitsOfTheReferenceForEveryFirstSlotAndStride) {
       const ConstTensor weights = problem.weights.empty() ? ConstTensor{} : row_of(problem.head_weights(), 0);
       ASSERT_TRUE(score_groups(problem.geometry, row_of(problem.queries(), 0), weights, problem.pooled, scores).ok());
       const std::vector<float> expected = problem.reference();
-      for (std::size_t g = 0; g < scores.size(); ++g, ++compared) ASSERT_TRUE(same(scores[g], expected[g])) << first_slot << " " << groups << " " << g;
+      for (std::size_t g = 0; g < scores.size(); ++g, ++compared)
+        ASSERT_TRUE(same(scores[g], expected[g])) << first_slot << " " << groups << " " << g;
     }
   }
   EXPECT_EQ(compared, 20 * 176);

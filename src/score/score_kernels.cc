@@ -32,13 +32,17 @@ void score(const ScoreBlock& block) {
   const Geometry& geometry = *block.geometry;
   const Panels panels(*block.pooled);
   const std::int64_t first = std::max<std::int64_t>(block.first_panel * Panels::kLanes - panels.lead(), 0);
-  const std::int64_t end = std::min((block.first_panel + block.panels) * Panels::kLanes - panels.lead(), block.pooled->groups);
+  const std::int64_t end =
+      std::min((block.first_panel + block.panels) * Panels::kLanes - panels.lead(), block.pooled->groups);
   if (first >= end) return;
   const PooledKeys part = slice(*block.pooled, first, end - first);
   for (std::int64_t q = 0; q < block.count; ++q) {
     const std::int64_t heads = geometry.index_heads();
-    const ConstTensor query = dense_view(block.queries + q * heads * geometry.index_dim(), DType::kF32, {heads, geometry.index_dim()});
-    const ConstTensor weights = block.head_weights == nullptr ? ConstTensor{} : dense_view(block.head_weights + q * heads, DType::kF32, {heads});
+    const ConstTensor query =
+        dense_view(block.queries + q * heads * geometry.index_dim(), DType::kF32, {heads, geometry.index_dim()});
+    const ConstTensor weights = block.head_weights == nullptr
+                                    ? ConstTensor{}
+                                    : dense_view(block.head_weights + q * heads, DType::kF32, {heads});
     float* scores = block.scores + q * block.stride + panels.lead() + first - block.first_panel * Panels::kLanes;
     score_ref(geometry, query, weights, part, {scores, static_cast<std::size_t>(end - first)});
   }
@@ -70,7 +74,8 @@ const std::byte* Panels::whole(std::int64_t panel, std::byte* edge) const {
 
 void pack_head_weights(const ConstTensor& head_weights, float* packed) {
   for (std::int64_t q = 0; q < head_weights.shape[0]; ++q) {
-    for (std::int64_t h = 0; h < head_weights.shape[1]; ++h) *packed++ = load_element(head_weights.at(q, h), DType::kF32);
+    for (std::int64_t h = 0; h < head_weights.shape[1]; ++h)
+      *packed++ = load_element(head_weights.at(q, h), DType::kF32);
   }
 }
 
@@ -78,8 +83,8 @@ std::int64_t score_edge_bytes(const Geometry& geometry) {
   return Panels::kLanes * geometry.index_dim() * dtype_bytes(geometry.index_dtype());
 }
 
-float max_abs_of_panels(const ScoreKernels& kernels, const PooledKeys& pooled, std::int64_t first_panel, std::int64_t panels,
-                        std::byte* edge) {
+float max_abs_of_panels(const ScoreKernels& kernels, const PooledKeys& pooled, std::int64_t first_panel,
+                        std::int64_t panels, std::byte* edge) {
   const Panels held(pooled);
   float largest = 0.0f;
   for (std::int64_t p = first_panel; p < first_panel + panels; ++p) {

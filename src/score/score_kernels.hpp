@@ -30,13 +30,16 @@ class Panels {
   std::int64_t lead() const { return lead_; }
   std::int64_t count() const { return (slots_ + kLanes - 1) / kLanes; }
   // Lanes of a panel that may be read.
-  std::int64_t lanes(std::int64_t panel) const { return slots_ - panel * kLanes < kLanes ? slots_ - panel * kLanes : kLanes; }
+  std::int64_t lanes(std::int64_t panel) const {
+    return slots_ - panel * kLanes < kLanes ? slots_ - panel * kLanes : kLanes;
+  }
   std::int64_t elements() const { return kLanes * pooled_.dim; }
   DType dtype() const { return pooled_.dtype; }
 
   const std::byte* at(std::int64_t panel) const {
     const std::int64_t slot = pooled_.first_slot - lead_ + panel * kLanes;
-    return pooled_.pages[slot / pooled_.page_groups] + pooled_.offset_bytes + slot % pooled_.page_groups * pooled_.dim * dtype_bytes(pooled_.dtype);
+    return pooled_.pages[slot / pooled_.page_groups] + pooled_.offset_bytes +
+           slot % pooled_.page_groups * pooled_.dim * dtype_bytes(pooled_.dtype);
   }
 
   // `panel` where all of its lanes may be read; else a copy in `edge`, whose other lanes are zero.
@@ -83,7 +86,7 @@ const ScoreKernels& score_reference();
 void pack_head_weights(const ConstTensor& head_weights, float* packed);
 
 // The largest magnitude in the panels, `edge` as in ScoreBlock.
-float max_abs_of_panels(const ScoreKernels& kernels, const PooledKeys& pooled, std::int64_t first_panel, std::int64_t panels,
-                        std::byte* edge);
+float max_abs_of_panels(const ScoreKernels& kernels, const PooledKeys& pooled, std::int64_t first_panel,
+                        std::int64_t panels, std::byte* edge);
 
 }  // namespace seriatim

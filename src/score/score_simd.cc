@@ -1,5 +1,3 @@
-#include "score/score_kernels.hpp"
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -7,6 +5,7 @@
 #include <limits>
 
 #include "base/half.hpp"
+#include "score/score_kernels.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "score/score_simd.cc"
@@ -39,7 +38,8 @@ constexpr int kMaxRows = kVectors == 1 ? 8 : 4;
 constexpr int kAccumulators = kVectors == 1 ? 24 : kVectors == 2 ? 8 : 16;
 constexpr int kBatch = 4;  // panels that all rows visit before the next are read; a tile takes a part of them
 constexpr int panels_per_tile(int rows) {
-  return static_cast<int>(std::bit_floor(static_cast<unsigned>(std::clamp(kAccumulators / (rows * kVectors), 1, kBatch))));
+  return static_cast<int>(
+      std::bit_floor(static_cast<unsigned>(std::clamp(kAccumulators / (rows * kVectors), 1, kBatch))));
 }
 // How far ahead panels are asked for: enough to hide memory's latency, little enough for the first cache.
 constexpr std::int64_t kAheadBytes = 8192;
@@ -82,7 +82,9 @@ struct Finish {
     if (scale_at == ScaleAt::kAfterRelu) dot = hn::Mul(dot, hn::Set(d, inverse_sqrt_dim));
     return weight == nullptr ? hn::Add(sum, dot) : hn::MulAdd(hn::Set(d, *weight), dot, sum);
   }
-  HWY_INLINE VF score(F32 d, VF sum) const { return scale_at == ScaleAt::kAfterSum ? hn::Div(sum, hn::Set(d, sqrt_dim)) : sum; }
+  HWY_INLINE VF score(F32 d, VF sum) const {
+    return scale_at == ScaleAt::kAfterSum ? hn::Div(sum, hn::Set(d, sqrt_dim)) : sum;
+  }
 
   const float sqrt_dim;
   const float inverse_sqrt_dim;
@@ -105,7 +107,8 @@ class Scorer {
         rows_(block.count * heads_) {}
 
   void run() const {
-    // Few rows are done with a panel as soon as it is there: memory gives four streams far apart sooner than neighbours.
+    // Few rows are done with a panel as soon as it is there: memory gives four streams far apart sooner than
+    // neighbours.
     const bool far = rows_ <= kMaxRows;
     const std::int64_t batches = block_.panels / kBatch;
     const std::int64_t apart = far ? batches : 1;
@@ -147,7 +150,8 @@ class Scorer {
   }
 
   template <int kRows, int kPanels>
-  HWY_INLINE void last_rows(std::int64_t row, std::int64_t panel, std::int64_t apart, const Stored* const* panels) const {
+  HWY_INLINE void last_rows(std::int64_t row, std::int64_t panel, std::int64_t apart,
+                            const Stored* const* panels) const {
     if constexpr (kRows > 0) {
       if (rows_ - row == kRows) return some_rows<kRows, kPanels>(row, panel, apart, panels);
       last_rows<kRows - 1, kPanels>(row, panel, apart, panels);
@@ -155,7 +159,8 @@ class Scorer {
   }
 
   template <int kRows, int kPanels>
-  HWY_INLINE void some_rows(std::int64_t row, std::int64_t panel, std::int64_t apart, const Stored* const* panels) const {
+  HWY_INLINE void some_rows(std::int64_t row, std::int64_t panel, std::int64_t apart,
+                            const Stored* const* panels) const {
     constexpr int kAtOnce = std::min(kPanels, panels_per_tile(kRows));
     for (int p = 0; p < kPanels; p += kAtOnce) tile<kRows, kAtOnce>(row, panel + p * apart, apart, panels + p);
   }
@@ -205,7 +210,8 @@ class Scorer {
 
   // Heads in their order: a sum goes on where an earlier tile of the same query left it.
   template <int kRows, int kColumns>
-  HWY_INLINE void add_to_scores(std::int64_t row, float* scores, std::int64_t apart, const VF (&dots)[kRows][kColumns]) const {
+  HWY_INLINE void add_to_scores(std::int64_t row, float* scores, std::int64_t apart,
+                                const VF (&dots)[kRows][kColumns]) const {
     const F32 d;
     HWY_UNROLL(16)
     for (int c = 0; c < kColumns; ++c) {
@@ -242,11 +248,13 @@ void score_f16(const ScoreBlock& block) { Scorer<KeysF16>(block).run(); }
 void score(const ScoreBlock& block) {
   switch (block.pooled->dtype) {
 #define SERIATIM_CASE(name, dtype) \
-  case dtype: return score_##name(block);
+  case dtype:                      \
+    return score_##name(block);
     SERIATIM_SCORE_KERNELS(SERIATIM_CASE)
 #undef SERIATIM_CASE
     case DType::kI32:
-    case DType::kI64: return;
+    case DType::kI64:
+      return;
   }
 }
 
@@ -268,11 +276,15 @@ HWY_INLINE void pack_tiles(const ConstTensor& queries, float* packed, Load load)
 
 void pack(const ConstTensor& queries, float* packed) {
   switch (queries.dtype) {
-    case DType::kF32: return pack_tiles(queries, packed, [](const std::byte* at) { return load_element(at, DType::kF32); });
-    case DType::kBf16: return pack_tiles(queries, packed, [](const std::byte* at) { return load_element(at, DType::kBf16); });
-    case DType::kF16: return pack_tiles(queries, packed, [](const std::byte* at) { return load_element(at, DType::kF16); });
+    case DType::kF32:
+      return pack_tiles(queries, packed, [](const std::byte* at) { return load_element(at, DType::kF32); });
+    case DType::kBf16:
+      return pack_tiles(queries, packed, [](const std::byte* at) { return load_element(at, DType::kBf16); });
+    case DType::kF16:
+      return pack_tiles(queries, packed, [](const std::byte* at) { return load_element(at, DType::kF16); });
     case DType::kI32:
-    case DType::kI64: return;
+    case DType::kI64:
+      return;
   }
 }
 
@@ -304,11 +316,15 @@ HWY_INLINE T max_magnitude(const T* elements, std::int64_t count) {
 float max_abs(const std::byte* elements, std::int64_t count, DType dtype) {
   const auto* halves = reinterpret_cast<const std::uint16_t*>(elements);
   switch (dtype) {
-    case DType::kF32: return std::bit_cast<float>(max_magnitude(reinterpret_cast<const std::uint32_t*>(elements), count));
-    case DType::kBf16: return from_bf16(max_magnitude(halves, count));
-    case DType::kF16: return from_f16(max_magnitude(halves, count));
+    case DType::kF32:
+      return std::bit_cast<float>(max_magnitude(reinterpret_cast<const std::uint32_t*>(elements), count));
+    case DType::kBf16:
+      return from_bf16(max_magnitude(halves, count));
+    case DType::kF16:
+      return from_f16(max_magnitude(halves, count));
     case DType::kI32:
-    case DType::kI64: break;
+    case DType::kI64:
+      break;
   }
   return std::numeric_limits<float>::quiet_NaN();
 }

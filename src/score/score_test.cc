@@ -81,7 +81,8 @@ class Placed {
     const auto page_bytes = static_cast<std::size_t>(store.offset_bytes + store.page_groups * dim * bytes);
     for (std::int64_t page = 0; page < pages; ++page) {
       memory_.emplace_back(page_bytes);
-      for (std::size_t at = 0; at < page_bytes; at += static_cast<std::size_t>(bytes)) store_element(&memory_.back()[at], dtype, kNaN);
+      for (std::size_t at = 0; at < page_bytes; at += static_cast<std::size_t>(bytes))
+        store_element(&memory_.back()[at], dtype, kNaN);
     }
     for (std::int64_t g = 0; g < groups; ++g) {
       const std::int64_t slot = store.first_slot + g;
@@ -89,7 +90,8 @@ class Placed {
       for (std::int64_t i = 0; i < dim; ++i) {
         const std::int64_t element = (in_page / kPanel * dim + i) * kPanel + in_page % kPanel;
         std::byte* page = memory_[static_cast<std::size_t>(slot / store.page_groups)].data();
-        store_element(page + store.offset_bytes + element * bytes, dtype, problem.keys[static_cast<std::size_t>(g)][static_cast<std::size_t>(i)]);
+        store_element(page + store.offset_bytes + element * bytes, dtype,
+                      problem.keys[static_cast<std::size_t>(g)][static_cast<std::size_t>(i)]);
       }
     }
     for (const auto& page : memory_) pages_.push_back(page.data());
@@ -126,7 +128,8 @@ std::vector<float> score(const Problem& problem, const Store& store = {}) {
   const Placed placed(problem, store);
   std::vector<float> scores(problem.keys.size(), -12345.0f);
   const Status status =
-      score_groups(problem.geometry, dense_view(static_cast<const void*>(query.data()), dtype, {problem.geometry.index_heads(), dim}),
+      score_groups(problem.geometry,
+                   dense_view(static_cast<const void*>(query.data()), dtype, {problem.geometry.index_heads(), dim}),
                    f32_view(problem.weights), placed.keys, scores);
   EXPECT_TRUE(status.ok()) << status.message();
   return scores;
@@ -316,8 +319,8 @@ TEST(Score, WeightsOfOppositeSignOnOverflowedHeadsGiveNan) {
 class ScoreRefuses : public testing::Test {
  protected:
   void refuse(std::string_view argument, std::string_view words, Code code = Code::kInvalidArgument) {
-    expect_refused(score_groups(problem_.geometry, query_, weights_, keys_, std::span(scores_.values).first(entries_)), code,
-                   argument, {}, words);
+    expect_refused(score_groups(problem_.geometry, query_, weights_, keys_, std::span(scores_.values).first(entries_)),
+                   code, argument, {}, words);
     EXPECT_TRUE(scores_.untouched());
   }
 

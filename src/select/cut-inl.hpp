@@ -1,8 +1,8 @@
 // The cut: the score above which every group is chosen, and how many of the groups that equal it still fit. Once per
 // instruction set.
 //
-// It is found by halving: scores are integers in the same order, and one vector pass over those that may be the cut says
-// how many reach the middle of the interval left. Only counts cross lanes.
+// It is found by halving: scores are integers in the same order, and one vector pass over those that may be the cut
+// says how many reach the middle of the interval left. Only counts cross lanes.
 #if defined(SERIATIM_SELECT_CUT_INL_HPP_) == defined(HWY_TARGET_TOGGLE)
 #ifdef SERIATIM_SELECT_CUT_INL_HPP_
 #undef SERIATIM_SELECT_CUT_INL_HPP_
@@ -99,7 +99,8 @@ HWY_INLINE std::size_t pack(VI values, MF mask, std::int32_t* to) {
 class Pool {
  public:
   Pool(const std::int32_t* bits, std::size_t count) : bits_(bits), count_(count), whole_(count - count % kLanes) {
-    for (std::size_t lane = 0; lane < kLanes; ++lane) tail_[lane] = whole_ + lane < count ? score_at(bits, whole_ + lane) : kNaN;
+    for (std::size_t lane = 0; lane < kLanes; ++lane)
+      tail_[lane] = whole_ + lane < count ? score_at(bits, whole_ + lane) : kNaN;
   }
 
   std::size_t size() const { return count_; }
@@ -108,7 +109,9 @@ class Pool {
   HWY_INLINE std::size_t reach(float bound) const {
     const I32 di;
     const VF least = hn::Set(F32(), bound);
-    const auto count = [&](VI sum, VF scores) HWY_ATTR { return hn::Sub(sum, hn::VecFromMask(di, hn::RebindMask(di, hn::Ge(scores, least)))); };
+    const auto count = [&](VI sum, VF scores) HWY_ATTR {
+      return hn::Sub(sum, hn::VecFromMask(di, hn::RebindMask(di, hn::Ge(scores, least))));
+    };
     VI sum0 = count(hn::Zero(di), hn::Load(F32(), tail_));
     VI sum1 = hn::Zero(di), sum2 = hn::Zero(di), sum3 = hn::Zero(di);
     std::size_t i = 0;
@@ -142,7 +145,8 @@ class Pool {
       look(1, load_bits(bits_ + i + kLanes));
     }
     if (i < whole_) look(0, load_bits(bits_ + i));
-    return {hn::GetLane(hn::MinOfLanes(d, hn::Min(least[0], least[1]))), hn::GetLane(hn::MaxOfLanes(d, hn::Max(greatest[0], greatest[1])))};
+    return {hn::GetLane(hn::MinOfLanes(d, hn::Min(least[0], least[1]))),
+            hn::GetLane(hn::MaxOfLanes(d, hn::Max(greatest[0], greatest[1])))};
   }
 
  private:
@@ -190,7 +194,8 @@ class Search {
     constexpr int kLines = 16;
     const float from = score_of(low_);
     const float to = score_of(high_ - 1);
-    float value = last_ + distance(last_reach_, keep) * (last_ - before_) / (distance(before_reach_, keep) - distance(last_reach_, keep));
+    float value = last_ + distance(last_reach_, keep) * (last_ - before_) /
+                              (distance(before_reach_, keep) - distance(last_reach_, keep));
     if (step_ == 0) value = from + (to - from) * distance(reach_, keep) / (distance(reach_, keep) + 3.0f);
     if (!(value > from && value < to)) value = from * 0.5f + to * 0.5f;
     const bool line = step_ < kLines / 2 || (step_ < kLines && step_ % 2 == 0);
@@ -236,11 +241,12 @@ HWY_INLINE Cut find_cut(const Pool& pool, std::size_t keep, std::size_t slack) {
   }
 }
 
-// For each i < count, a multiple of kMaximaStep: the greatest of the `joined` scores i, i + step, i + 2 * step, ... NaN is
-// passed over; -inf where there is nothing else.
+// For each i < count, a multiple of kMaximaStep: the greatest of the `joined` scores i, i + step, i + 2 * step, ... NaN
+// is passed over; -inf where there is nothing else.
 constexpr std::size_t kMaximaStep = 4 * kLanes;  // chains enough to hide how long a comparison takes
 template <class Score>
-HWY_INLINE void store_maxima(const Score* scores, std::size_t count, std::size_t joined, std::size_t step, std::int32_t* maxima) {
+HWY_INLINE void store_maxima(const Score* scores, std::size_t count, std::size_t joined, std::size_t step,
+                             std::int32_t* maxima) {
   const F32 d;
   for (std::size_t i = 0; i < count; i += kMaximaStep) {
     VF most[4];
@@ -254,7 +260,8 @@ HWY_INLINE void store_maxima(const Score* scores, std::size_t count, std::size_t
       }
     }
     HWY_UNROLL(4)
-    for (std::size_t chain = 0; chain < 4; ++chain) hn::StoreU(hn::BitCast(I32(), most[chain]), I32(), maxima + i + chain * kLanes);
+    for (std::size_t chain = 0; chain < 4; ++chain)
+      hn::StoreU(hn::BitCast(I32(), most[chain]), I32(), maxima + i + chain * kLanes);
   }
 }
 
@@ -266,7 +273,8 @@ class Sample {
   HWY_INLINE Sample(const Score* scores, std::size_t count) {
     HWY_ALIGN std::uint32_t places[kSamplePlaces];
     for (std::uint32_t i = 0; i < kSamplePlaces; ++i) places[i] = sample_place(i, static_cast<std::uint32_t>(count));
-    for (std::uint32_t i = 0; i < kSamplePlaces; ++i) std::memcpy(bits_ + i * kSampleRun, scores + places[i], kSampleRun * sizeof(float));
+    for (std::uint32_t i = 0; i < kSamplePlaces; ++i)
+      std::memcpy(bits_ + i * kSampleRun, scores + places[i], kSampleRun * sizeof(float));
   }
 
   std::size_t numbers() const { return Pool(bits_, kSampleSize).reach(-kInfinity); }
@@ -277,8 +285,8 @@ class Sample {
     return find_cut(Pool(bits_, kSampleSize), rank, rank / 8).at;
   }
 
-  // The same, but about: found among the greatest of every four, whose ranks are those of four times as many if the scores
-  // are independent. What is far apart in the sample is joined, because neighbours often are alike.
+  // The same, but about: found among the greatest of every four, whose ranks are those of four times as many if the
+  // scores are independent. What is far apart in the sample is joined, because neighbours often are alike.
   HWY_INLINE float reached_by_about(std::size_t rank, std::size_t numbers = kSampleSize) const {
     constexpr std::size_t kJoined = 4;
     constexpr std::size_t kMaxima = kSampleSize / kJoined;
@@ -299,15 +307,18 @@ class Sample {
 struct Ranks {
   HWY_INLINE Ranks(std::size_t keep, std::size_t count) {
     const float expected = static_cast<float>(keep) / static_cast<float>(count) * static_cast<float>(kSampleSize);
-    const float margin = 2.25f * std::sqrt(expected) + 1.0f;  // fails once in a hundred times, and each costs two passes more
+    const float margin =
+        2.25f * std::sqrt(expected) + 1.0f;  // fails once in a hundred times, and each costs two passes more
     low = static_cast<std::size_t>(expected + margin) + 1;
-    high = expected > margin ? static_cast<std::size_t>((expected - margin) * 0.88f) : 0;  // reached_by is that generous
+    high =
+        expected > margin ? static_cast<std::size_t>((expected - margin) * 0.88f) : 0;  // reached_by is that generous
   }
   std::size_t low, high;
 };
 
 // Packs those of `count` scores that lie in [low, high] to the front of `to`, which may be where they come from.
-HWY_INLINE std::size_t pack_between(const std::int32_t* bits, std::size_t count, float low, float high, std::int32_t* to) {
+HWY_INLINE std::size_t pack_between(const std::int32_t* bits, std::size_t count, float low, float high,
+                                    std::int32_t* to) {
   const VF least = hn::Set(F32(), low);
   const VF most = hn::Set(F32(), high);
   std::size_t packed = 0;

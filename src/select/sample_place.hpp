@@ -1,5 +1,5 @@
-// Where a sample of scores is read: one short run in each of kSamplePlaces equal stretches, scattered so that no regular
-// input meets them. The tests know the places too, to be the adversary who does.
+// Where a sample of scores is read: one short run in each of kSamplePlaces equal stretches, scattered so that no
+// regular input meets them. The tests know the places too, to be the adversary who does.
 #pragma once
 
 #include <cstdint>

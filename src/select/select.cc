@@ -43,18 +43,22 @@ Result<std::int64_t> select_with(Kernels kernels, std::span<const float> scores,
     return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, what), {row, -1});
   };
   const auto groups = static_cast<std::int64_t>(scores.size());
-  if (groups > std::numeric_limits<std::int32_t>::max()) return invalid("scores", fmt::format("{} groups pass i32", groups));
+  if (groups > std::numeric_limits<std::int32_t>::max())
+    return invalid("scores", fmt::format("{} groups pass i32", groups));
   if (keep < 0) return invalid("keep", fmt::format("{} is negative", keep));
   if (static_cast<std::int64_t>(chosen.size()) < std::min(keep, groups)) {
     return invalid("chosen", fmt::format("{} entries for {} groups", chosen.size(), std::min(keep, groups)));
   }
   if (static_cast<std::int64_t>(scratch.size()) < select_scratch_entries(groups)) {
-    return invalid("scratch", fmt::format("{} entries where {} are needed", scratch.size(), select_scratch_entries(groups)));
+    return invalid("scratch",
+                   fmt::format("{} entries where {} are needed", scratch.size(), select_scratch_entries(groups)));
   }
   const auto used = scratch.first(static_cast<std::size_t>(select_scratch_entries(groups)));
   const Selected selected = select_kernels(kernels).select({scores, keep, nan, used, chosen});
   if (selected.nan_group >= 0) {
-    return Status::error(Code::kNotANumber, "scores", fmt::format("scores: group {}{} is NaN", selected.nan_group, at_row(row)), {row, selected.nan_group});
+    return Status::error(Code::kNotANumber, "scores",
+                         fmt::format("scores: group {}{} is NaN", selected.nan_group, at_row(row)),
+                         {row, selected.nan_group});
   }
   return selected.count;
 }

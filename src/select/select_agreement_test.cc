@@ -42,17 +42,21 @@ Outcome select(Kernels kernels, const Scores& scores, std::int64_t keep, NanPoli
   const auto kept = static_cast<std::size_t>(std::min(keep, groups));
   Groups scratch(entries + 2 * kGuards, kGuard);
   Groups chosen(kept + 2 * kGuards, kGuard);
-  const auto count = select_with(kernels, scores, keep, nan, std::span(scratch).subspan(kGuards, entries), std::span(chosen).subspan(kGuards, kept));
+  const auto count = select_with(kernels, scores, keep, nan, std::span(scratch).subspan(kGuards, entries),
+                                 std::span(chosen).subspan(kGuards, kept));
   const auto guarded = [](const Groups& all, std::size_t begin, std::size_t end) {
-    return std::all_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(begin), [](std::int32_t v) { return v == kGuard; }) &&
-           std::all_of(all.begin() + static_cast<std::ptrdiff_t>(end), all.end(), [](std::int32_t v) { return v == kGuard; });
+    return std::all_of(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(begin),
+                       [](std::int32_t v) { return v == kGuard; }) &&
+           std::all_of(all.begin() + static_cast<std::ptrdiff_t>(end), all.end(),
+                       [](std::int32_t v) { return v == kGuard; });
   };
   EXPECT_TRUE(guarded(scratch, kGuards, kGuards + entries)) << "scratch was left";
   const std::size_t written = count.ok() ? static_cast<std::size_t>(*count) : 0;
   EXPECT_LE(written, kept);
   EXPECT_TRUE(guarded(chosen, kGuards, kGuards + written)) << "more than the chosen was written";
   if (!count.ok()) return {count.status().code(), count.status().place().index, {}};
-  return {Code::kOk, -1, Groups(chosen.begin() + kGuards, chosen.begin() + static_cast<std::ptrdiff_t>(kGuards + written))};
+  return {Code::kOk, -1,
+          Groups(chosen.begin() + kGuards, chosen.begin() + static_cast<std::ptrdiff_t>(kGuards + written))};
 }
 
 float normal(Random& random) {
@@ -70,7 +74,8 @@ struct Kind {
 const std::vector<Kind>& kinds() {
   static const std::vector<Kind> all{
       {"normal", [](std::size_t, std::size_t, Random& r) { return normal(r); }},
-      {"80 % zeros of both signs", [](std::size_t, std::size_t, Random& r) {
+      {"80 % zeros of both signs",
+       [](std::size_t, std::size_t, Random& r) {
          const float u = r.uniform();
          return u > 0.6f ? u : (u > 0.0f ? 0.0f : -0.0f);
        }},
@@ -79,19 +84,30 @@ const std::vector<Kind>& kinds() {
       {"falling", [](std::size_t g, std::size_t groups, Random&) { return static_cast<float>(groups - g) - 1000.0f; }},
       {"all equal", [](std::size_t, std::size_t, Random&) { return 0.375f; }},
       {"all minus infinity", [](std::size_t, std::size_t, Random&) { return -kInfinity; }},
-      {"top bits shared", [](std::size_t, std::size_t, Random& r) { return std::bit_cast<float>(0x3f800000u + static_cast<std::uint32_t>(r.below(1024))); }},
-      {"neighbouring negatives", [](std::size_t, std::size_t, Random& r) { return std::bit_cast<float>(0xbf800000u + static_cast<std::uint32_t>(r.below(3))); }},
+      {"top bits shared",
+       [](std::size_t, std::size_t, Random& r) {
+         return std::bit_cast<float>(0x3f800000u + static_cast<std::uint32_t>(r.below(1024)));
+       }},
+      {"neighbouring negatives",
+       [](std::size_t, std::size_t, Random& r) {
+         return std::bit_cast<float>(0xbf800000u + static_cast<std::uint32_t>(r.below(3)));
+       }},
       {"half -inf", [](std::size_t, std::size_t, Random& r) { return r.uniform() < 0.0f ? -kInfinity : normal(r); }},
-      {"both infinities", [](std::size_t, std::size_t, Random& r) { return r.uniform() < 0.0f ? kInfinity : -kInfinity; }},
+      {"both infinities",
+       [](std::size_t, std::size_t, Random& r) { return r.uniform() < 0.0f ? kInfinity : -kInfinity; }},
       {"a few +inf", [](std::size_t, std::size_t, Random& r) { return r.below(200) == 0 ? kInfinity : normal(r); }},
-      {"any bits but NaN", [](std::size_t, std::size_t, Random& r) {
+      {"any bits but NaN",
+       [](std::size_t, std::size_t, Random& r) {
          const float any = std::bit_cast<float>(static_cast<std::uint32_t>(r.next()));
          return std::isnan(any) ? 0.0f : any;
        }},
       {"subnormals", [](std::size_t, std::size_t, Random& r) { return score_of(r.below(41) - 20); }},
-      {"high at the end", [](std::size_t g, std::size_t groups, Random& r) { return normal(r) + (g + 700 > groups ? 100.0f : 0.0f); }},
-      {"high in one stride", [](std::size_t g, std::size_t, Random& r) { return normal(r) + (g % 64 == 0 ? 100.0f : 0.0f); }},
-      {"slow wave", [](std::size_t g, std::size_t, Random& r) { return std::sin(static_cast<float>(g) * 0.001f) * 10.0f + normal(r) * 0.01f; }},
+      {"high at the end",
+       [](std::size_t g, std::size_t groups, Random& r) { return normal(r) + (g + 700 > groups ? 100.0f : 0.0f); }},
+      {"high in one stride",
+       [](std::size_t g, std::size_t, Random& r) { return normal(r) + (g % 64 == 0 ? 100.0f : 0.0f); }},
+      {"slow wave", [](std::size_t g, std::size_t,
+                       Random& r) { return std::sin(static_cast<float>(g) * 0.001f) * 10.0f + normal(r) * 0.01f; }},
   };
   return all;
 }
@@ -119,9 +135,10 @@ std::int64_t agree(const Scores& scores, std::int64_t keep, NanPolicy nan, const
       compared += static_cast<std::int64_t>(expected.chosen.size()) + 1;
       continue;
     }
-    ADD_FAILURE() << kernels.name() << " differs on " << what << ", " << scores.size() << " groups, keep " << keep << ": "
-                  << code_name(got.code) << " " << got.nan_group << " " << got.chosen.size() << " chosen instead of "
-                  << code_name(expected.code) << " " << expected.nan_group << " " << expected.chosen.size();
+    ADD_FAILURE() << kernels.name() << " differs on " << what << ", " << scores.size() << " groups, keep " << keep
+                  << ": " << code_name(got.code) << " " << got.nan_group << " " << got.chosen.size()
+                  << " chosen instead of " << code_name(expected.code) << " " << expected.nan_group << " "
+                  << expected.chosen.size();
   }
   return compared;
 }
@@ -129,7 +146,8 @@ std::int64_t agree(const Scores& scores, std::int64_t keep, NanPolicy nan, const
 TEST(SelectAgreement, TheForcedKernelIsTheOneThatRuns) {
   for (const Kernels kernels : Kernels::available()) {
     std::string name = select_kernels(kernels).name;
-    std::transform(name.begin(), name.end(), name.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
+    std::transform(name.begin(), name.end(), name.begin(),
+                   [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; });
     EXPECT_EQ(name, kernels.name());
     for (const Kernels other : Kernels::available()) {
       EXPECT_EQ(select_kernels(other).select == select_kernels(kernels).select, other == kernels);
@@ -183,7 +201,9 @@ TEST(SelectAgreement, SizesAroundThoseWhereTheWayChanges) {
     for (int draw = 0; draw < 60; ++draw) {
       const auto groups = static_cast<std::size_t>(draw < 40 ? 1900 + random.below(3100) : 4090 + draw);
       const Scores scores = scores_of(kind, groups, random.next());
-      const std::int64_t keep = draw % 3 == 0 ? 1 + random.below(1200) : (draw % 3 == 1 ? 1 + random.below(60) : 1 + random.below(static_cast<std::int64_t>(groups)));
+      const std::int64_t keep =
+          draw % 3 == 0 ? 1 + random.below(1200)
+                        : (draw % 3 == 1 ? 1 + random.below(60) : 1 + random.below(static_cast<std::int64_t>(groups)));
       compared += agree(scores, keep, NanPolicy::kRefuse, kind.name);
     }
   }
@@ -193,10 +213,12 @@ TEST(SelectAgreement, SizesAroundThoseWhereTheWayChanges) {
 TEST(SelectAgreement, LargeInputsWithSmallMiddlingAndLargeBudgets) {
   std::int64_t compared = 0;
   for (const Kind& kind : kinds()) {
-    for (const std::size_t groups : {std::size_t{8192}, std::size_t{20'011}, std::size_t{65'536}, std::size_t{131'075}}) {
+    for (const std::size_t groups :
+         {std::size_t{8192}, std::size_t{20'011}, std::size_t{65'536}, std::size_t{131'075}}) {
       const Scores scores = scores_of(kind, groups, groups);
       const auto g = static_cast<std::int64_t>(groups);
-      for (const std::int64_t keep : {std::int64_t{1}, std::int64_t{64}, std::int64_t{512}, std::int64_t{2048}, g / 5, g / 2, g - 3}) {
+      for (const std::int64_t keep :
+           {std::int64_t{1}, std::int64_t{64}, std::int64_t{512}, std::int64_t{2048}, g / 5, g / 2, g - 3}) {
         compared += agree(scores, keep, NanPolicy::kRefuse, kind.name);
       }
     }
@@ -212,16 +234,19 @@ struct Poison {
 
 // Whoever knows the places can make the sample tell that all is high, that nothing is, or that all is alike.
 TEST(SelectAgreement, AnAdversaryWhoKnowsTheSample) {
-  const Poison poisons[] = {{"high", [](float s) { return s + 1e6f; }},     {"low", [](float s) { return s - 1e6f; }},
-                            {"equal", [](float) { return 1.0f; }},          {"equal to the best", [](float) { return 3.0f; }},
-                            {"inf", [](float) { return kInfinity; }},       {"-inf", [](float) { return -kInfinity; }},
-                            {"NaN, excluded", [](float) { return kNaN; }}};
-  const Kind rests[] = {{"normal", [](std::size_t, std::size_t, Random& r) { return normal(r); }},
-                        {"rising", [](std::size_t g, std::size_t, Random&) { return static_cast<float>(g); }},
-                        {"falling", [](std::size_t g, std::size_t, Random&) { return -static_cast<float>(g); }},
-                        {"four values", [](std::size_t, std::size_t, Random& r) { return static_cast<float>(r.below(4)); }}};
+  const Poison poisons[] = {
+      {"high", [](float s) { return s + 1e6f; }},   {"low", [](float s) { return s - 1e6f; }},
+      {"equal", [](float) { return 1.0f; }},        {"equal to the best", [](float) { return 3.0f; }},
+      {"inf", [](float) { return kInfinity; }},     {"-inf", [](float) { return -kInfinity; }},
+      {"NaN, excluded", [](float) { return kNaN; }}};
+  const Kind rests[] = {
+      {"normal", [](std::size_t, std::size_t, Random& r) { return normal(r); }},
+      {"rising", [](std::size_t g, std::size_t, Random&) { return static_cast<float>(g); }},
+      {"falling", [](std::size_t g, std::size_t, Random&) { return -static_cast<float>(g); }},
+      {"four values", [](std::size_t, std::size_t, Random& r) { return static_cast<float>(r.below(4)); }}};
   std::int64_t compared = 0;
-  for (const std::size_t groups : {std::size_t{2048}, std::size_t{4500}, std::size_t{8191}, std::size_t{30'000}, std::size_t{70'001}}) {
+  for (const std::size_t groups :
+       {std::size_t{2048}, std::size_t{4500}, std::size_t{8191}, std::size_t{30'000}, std::size_t{70'001}}) {
     for (const Kind& rest : rests) {
       for (const Poison& poison : poisons) {
         Scores scores = scores_of(rest, groups, groups);
@@ -240,7 +265,8 @@ TEST(SelectAgreement, AnAdversaryWhoKnowsTheSample) {
 }
 
 TEST(SelectAgreement, SamplePlacesAreSpreadAndInside) {
-  for (const std::size_t groups : {std::size_t{kSampleSize}, std::size_t{2500}, std::size_t{65'537}, (std::size_t{1} << 31) - 1}) {
+  for (const std::size_t groups :
+       {std::size_t{kSampleSize}, std::size_t{2500}, std::size_t{65'537}, (std::size_t{1} << 31) - 1}) {
     for (std::uint32_t i = 0; i < kSamplePlaces; ++i) {
       const std::size_t place = sample_place(i, static_cast<std::uint32_t>(groups));
       ASSERT_LE(place + kSampleRun, groups);
@@ -252,10 +278,13 @@ TEST(SelectAgreement, SamplePlacesAreSpreadAndInside) {
 // Drawn so that a sample of even steps sees nothing of the best, or nothing but them.
 TEST(SelectAgreement, RisingRunsThatSwampTheRoom) {
   std::int64_t compared = 0;
-  for (const std::size_t period : {std::size_t{7}, std::size_t{64}, std::size_t{1000}, std::size_t{16'384}, std::size_t{40'000}}) {
+  for (const std::size_t period :
+       {std::size_t{7}, std::size_t{64}, std::size_t{1000}, std::size_t{16'384}, std::size_t{40'000}}) {
     Scores scores(70'000);
-    for (std::size_t g = 0; g < scores.size(); ++g) scores[g] = static_cast<float>(g % period) + static_cast<float>(g / period) * 0.5f;
-    for (const std::int64_t keep : {1, 512, 4000, 17'000}) compared += agree(scores, keep, NanPolicy::kRefuse, "rising runs");
+    for (std::size_t g = 0; g < scores.size(); ++g)
+      scores[g] = static_cast<float>(g % period) + static_cast<float>(g / period) * 0.5f;
+    for (const std::int64_t keep : {1, 512, 4000, 17'000})
+      compared += agree(scores, keep, NanPolicy::kRefuse, "rising runs");
   }
   EXPECT_GE(compared, vector_kernels().empty() ? 0 : 5 * 21'000);
 }
@@ -263,14 +292,19 @@ TEST(SelectAgreement, RisingRunsThatSwampTheRoom) {
 TEST(SelectAgreement, NanGroupsAreRefusedByTheFirstOrExcluded) {
   Random random(5);
   std::int64_t compared = 0;
-  for (const std::size_t groups : {std::size_t{1}, std::size_t{17}, std::size_t{63}, std::size_t{2050}, std::size_t{4500}, std::size_t{30'001}}) {
-    for (const std::int64_t nans : {std::int64_t{1}, std::int64_t{2}, static_cast<std::int64_t>(groups) / 2, static_cast<std::int64_t>(groups) * 4, std::int64_t{1} << 20}) {
+  for (const std::size_t groups :
+       {std::size_t{1}, std::size_t{17}, std::size_t{63}, std::size_t{2050}, std::size_t{4500}, std::size_t{30'001}}) {
+    for (const std::int64_t nans : {std::int64_t{1}, std::int64_t{2}, static_cast<std::int64_t>(groups) / 2,
+                                    static_cast<std::int64_t>(groups) * 4, std::int64_t{1} << 20}) {
       Scores scores = scores_of(kinds().front(), groups, groups);
       for (std::int64_t i = 0; i < std::min<std::int64_t>(nans, 1 << 18); ++i) {
-        scores[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(groups)))] = std::bit_cast<float>(static_cast<std::uint32_t>(0x7f800001u | random.next() << 31 | random.next() % 0x7fffffu));
+        scores[static_cast<std::size_t>(random.below(static_cast<std::int64_t>(groups)))] = std::bit_cast<float>(
+            static_cast<std::uint32_t>(0x7f800001u | random.next() << 31 | random.next() % 0x7fffffu));
       }
-      for (const std::int64_t keep : {std::int64_t{0}, std::int64_t{1}, std::int64_t{64}, std::int64_t{512}, static_cast<std::int64_t>(groups)}) {
-        for (const NanPolicy nan : {NanPolicy::kRefuse, NanPolicy::kExclude}) compared += agree(scores, keep, nan, "NaN among normal");
+      for (const std::int64_t keep :
+           {std::int64_t{0}, std::int64_t{1}, std::int64_t{64}, std::int64_t{512}, static_cast<std::int64_t>(groups)}) {
+        for (const NanPolicy nan : {NanPolicy::kRefuse, NanPolicy::kExclude})
+          compared += agree(scores, keep, nan, "NaN among normal");
       }
     }
   }
@@ -300,7 +334,8 @@ TEST(SelectAgreement, NoKernelAsksForMemory) {
       Groups chosen(groups);
       for (const Kernels kernels : vector_kernels()) {
         for (const std::int64_t keep : {std::int64_t{50}, std::int64_t{512}, static_cast<std::int64_t>(groups) / 2}) {
-          const auto use = testing::heap_use_of([&] { (void)select_with(kernels, scores, keep, NanPolicy::kRefuse, scratch, chosen); });
+          const auto use = testing::heap_use_of(
+              [&] { (void)select_with(kernels, scores, keep, NanPolicy::kRefuse, scratch, chosen); });
           EXPECT_EQ(use.calls, 0) << kernels.name() << " " << kind.name;
           ++counted;
         }
@@ -323,7 +358,8 @@ TEST(SelectAgreement, UnalignedScoresGiveTheSame) {
     Groups scratch(5000);
     Groups chosen(100);
     for (const Kernels kernels : Kernels::available()) {
-      ASSERT_TRUE(select_with(kernels, std::span(shifted).subspan(shift, 5000), 100, NanPolicy::kRefuse, scratch, chosen).ok());
+      ASSERT_TRUE(
+          select_with(kernels, std::span(shifted).subspan(shift, 5000), 100, NanPolicy::kRefuse, scratch, chosen).ok());
       EXPECT_EQ(chosen, expected.chosen) << kernels.name() << " " << shift;
     }
   }

@@ -1,12 +1,12 @@
 // Selection without a sort: the input stands in position order already, so all that is sought is the cut, and one pass
 // emits what lies above it.
 //
-// A budget far below the number of groups takes a single pass over the scores: a sample gives a bound that is very likely
-// below the cut but not by much, the pass collects what reaches it, and the cut is found among those few. Where the sample
-// misled, too few were collected or their room was too small. A second pass then needs no luck: its bound is the cut of
-// the greatest of every few scores, which as many scores as are sought reach for sure, and only so many times those few.
-// So the result never depends on the sample, and three passes are the most for any input.
-// A larger budget, or few groups, finds the cut of all scores in a copy, then emits.
+// A budget far below the number of groups takes a single pass over the scores: a sample gives a bound that is very
+// likely below the cut but not by much, the pass collects what reaches it, and the cut is found among those few. Where
+// the sample misled, too few were collected or their room was too small. A second pass then needs no luck: its bound is
+// the cut of the greatest of every few scores, which as many scores as are sought reach for sure, and only so many
+// times those few. So the result never depends on the sample, and three passes are the most for any input. A larger
+// budget, or few groups, finds the cut of all scores in a copy, then emits.
 #include <algorithm>
 #include <bit>
 #include <cstddef>
@@ -124,7 +124,8 @@ Selected select_among_all(const SelectTask& task) {
     if (scores[i] == scores[i]) bits[count++] = std::bit_cast<std::int32_t>(scores[i]);
   }
   if (count < scores.size() && task.nan == NanPolicy::kRefuse) return refuse_nan(scores);
-  const std::size_t keep = static_cast<std::size_t>(std::min<std::int64_t>(task.keep, static_cast<std::int64_t>(count)));
+  const std::size_t keep =
+      static_cast<std::size_t>(std::min<std::int64_t>(task.keep, static_cast<std::int64_t>(count)));
   if (keep == 0) return {0, -1};
   const Cut cut = keep == count ? Cut{-kInfinity, count} : narrow_cut(bits, count, keep);
   emit(AllGroups{scores}, cut, task.chosen.data(), keep);
@@ -139,14 +140,18 @@ template <NanPolicy kNan>
 class Collector {
  public:
   explicit Collector(const SelectTask& task)
-      : scores_(task.scores), keep_(static_cast<std::size_t>(task.keep)), strand_(strand_for(task)), groups_(task.scratch.data()),
-        room_(room_for(task, strand_)), bits_(groups_ + room_) {}
+      : scores_(task.scores),
+        keep_(static_cast<std::size_t>(task.keep)),
+        strand_(strand_for(task)),
+        groups_(task.scratch.data()),
+        room_(room_for(task, strand_)),
+        bits_(groups_ + room_) {}
 
   // Whether a sure bound leaves no more than half of the scratch has room for.
   static bool suits(const SelectTask& task) { return task.scores.size() > kDirect && strand_for(task) > 1; }
 
-  // A bound that at least `keep` scores reach. The scores fall into strands of `strand_`, and it is a cut of their greatest:
-  // what passes it lies in the few strands whose greatest does.
+  // A bound that at least `keep` scores reach. The scores fall into strands of `strand_`, and it is a cut of their
+  // greatest: what passes it lies in the few strands whose greatest does.
   float sure_bound() const {
     const std::size_t whole = scores_.size() - scores_.size() % (strand_ * kMaximaStep);
     std::int32_t* const maxima = groups_;  // as yet unused
@@ -189,7 +194,9 @@ class Collector {
   static constexpr std::size_t slack(std::size_t keep) { return keep / 4; }
 
   // The most that can be collected by a sure bound: all that passes it, and until there are `keep` its equals.
-  static std::size_t most_for(std::size_t keep, std::size_t strand) { return strand * (keep + slack(keep)) + keep + 2 * (kChunk + kLanes); }
+  static std::size_t most_for(std::size_t keep, std::size_t strand) {
+    return strand * (keep + slack(keep)) + keep + 2 * (kChunk + kLanes);
+  }
 
   // The longest strand that there is room for, which takes the fewest maxima; 1 if none is.
   static std::size_t strand_for(const SelectTask& task) {
@@ -240,8 +247,8 @@ class Collector {
     count_ = static_cast<std::size_t>(to - groups_);
   }
 
-  // Two are written whether or not there are any, which spares most of the branches that cannot be foreseen. `hidden` keeps
-  // compilers from making branches of it all the same.
+  // Two are written whether or not there are any, which spares most of the branches that cannot be foreseen. `hidden`
+  // keeps compilers from making branches of it all the same.
   HWY_INLINE static std::int32_t* put(std::uint64_t found, std::int32_t first, std::int32_t* to) {
     std::int32_t* const end = to + std::popcount(found);
     for (int twice = 0; twice < 2; ++twice) {
@@ -259,7 +266,8 @@ class Collector {
   }
 
   bool load_scores() const {
-    for (std::size_t i = 0; i < count_; ++i) bits_[i] = std::bit_cast<std::int32_t>(scores_[static_cast<std::size_t>(groups_[i])]);
+    for (std::size_t i = 0; i < count_; ++i)
+      bits_[i] = std::bit_cast<std::int32_t>(scores_[static_cast<std::size_t>(groups_[i])]);
     return kNan == NanPolicy::kExclude || Pool(bits_, count_).reach(-kInfinity) == count_;
   }
 
@@ -287,14 +295,17 @@ Selected select_among_few(const SelectTask& task) {
   const std::size_t rank = Ranks(keep, scores.size()).low;
   const std::size_t twice = 2 * rank * (scores.size() / kSampleSize + 1);  // what the sample says there are
   Collected collected = collector.collect(sample.reached_by_about(rank, numbers), twice + kChunk);
-  if (collected == Collected::kTooFew || collected == Collected::kTooMany) collected = collector.collect(collector.sure_bound(), scores.size());
-  if (collected == Collected::kNan || collected == Collected::kTooMany) return refuse_nan(scores);  // a sure bound's many are NaN
+  if (collected == Collected::kTooFew || collected == Collected::kTooMany)
+    collected = collector.collect(collector.sure_bound(), scores.size());
+  if (collected == Collected::kNan || collected == Collected::kTooMany)
+    return refuse_nan(scores);  // a sure bound's many are NaN
   return {static_cast<std::int64_t>(collector.write(task.chosen.data())), -1};
 }
 
 Selected select(const SelectTask& task) {
   if (task.keep == 0 || !Collector<NanPolicy::kRefuse>::suits(task)) return select_among_all(task);
-  return task.nan == NanPolicy::kRefuse ? select_among_few<NanPolicy::kRefuse>(task) : select_among_few<NanPolicy::kExclude>(task);
+  return task.nan == NanPolicy::kRefuse ? select_among_few<NanPolicy::kRefuse>(task)
+                                        : select_among_few<NanPolicy::kExclude>(task);
 }
 
 }  // namespace

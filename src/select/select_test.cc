@@ -80,8 +80,8 @@ std::int64_t check_every_word(const std::vector<Letter>& alphabet, std::size_t l
     for (std::int64_t keep = 0; keep <= static_cast<std::int64_t>(length) + 1; ++keep) {
       const Groups chosen = select(scores, keep);
       if (chosen != chosen_by_counting(word, keep) || !includes(chosen, previous)) {
-        ADD_FAILURE() << testing::PrintToString(scores) << " keeping " << keep << " gave " << testing::PrintToString(chosen)
-                      << " after " << testing::PrintToString(previous);
+        ADD_FAILURE() << testing::PrintToString(scores) << " keeping " << keep << " gave "
+                      << testing::PrintToString(chosen) << " after " << testing::PrintToString(previous);
         return compared;
       }
       previous = chosen;
@@ -95,7 +95,8 @@ std::int64_t check_every_word(const std::vector<Letter>& alphabet, std::size_t l
 
 const std::vector<Letter> kSix{{-kInfinity, 0}, {-1.5f, 1}, {-0.0f, 2}, {0.0f, 2}, {3.0f, 3}, {kInfinity, 4}};
 const std::vector<Letter> kFour{{-kInfinity, 0}, {-0.0f, 1}, {0.0f, 1}, {kInfinity, 2}};
-const std::vector<Letter> kNeighbours{{std::bit_cast<float>(0x3f800000u), 0}, {std::bit_cast<float>(0x3f800001u), 1},
+const std::vector<Letter> kNeighbours{{std::bit_cast<float>(0x3f800000u), 0},
+                                      {std::bit_cast<float>(0x3f800001u), 1},
                                       {std::bit_cast<float>(0x3f800002u), 2}};
 
 TEST(Select, EveryWordOfSixLettersUpToSixGroupsAndEveryBudget) {
@@ -133,7 +134,8 @@ TEST(Select, LargeInputsAgreeWithAFullSort) {
     for (const std::int64_t groups : {1000, 4099}) {
       const auto scores = test::scores_of(spread, groups, 7);
       const auto best_first = test::ranking(scores);
-      for (const std::int64_t keep : {std::int64_t{0}, std::int64_t{1}, std::int64_t{512}, groups - 1, groups, groups + 1}) {
+      for (const std::int64_t keep :
+           {std::int64_t{0}, std::int64_t{1}, std::int64_t{512}, groups - 1, groups, groups + 1}) {
         Groups expected(best_first.begin(), best_first.begin() + std::min(keep, groups));
         std::sort(expected.begin(), expected.end());
         ASSERT_EQ(select(scores, keep), expected) << "spread " << static_cast<int>(spread) << " keep " << keep;
@@ -188,7 +190,8 @@ TEST(SelectNan, IsRefusedWhereverItStandsByRowAndGroup) {
         Witness<std::int32_t> chosen(9, kGarbage);
         const auto count = select_groups(scores, keep, NanPolicy::kRefuse, scratch, chosen.values, 41);
         const auto group = static_cast<std::int64_t>(at);
-        expect_refused(count.status(), Code::kNotANumber, "scores", {41, group}, "group " + std::to_string(at) + " of row 41");
+        expect_refused(count.status(), Code::kNotANumber, "scores", {41, group},
+                       "group " + std::to_string(at) + " of row 41");
         EXPECT_TRUE(chosen.untouched());
       }
     }
@@ -212,7 +215,8 @@ TEST(SelectNan, ExcludedGroupsLeaveTheOthersAsIfAlone) {
     }
     for (std::int64_t keep = 0; keep <= 5; ++keep) {
       Groups expected;
-      for (const std::int32_t g : chosen_by_counting(numbers, keep)) expected.push_back(places[static_cast<std::size_t>(g)]);
+      for (const std::int32_t g : chosen_by_counting(numbers, keep))
+        expected.push_back(places[static_cast<std::size_t>(g)]);
       ASSERT_EQ(select(scores, keep, NanPolicy::kExclude), expected) << testing::PrintToString(scores) << keep;
       shorter += static_cast<std::int64_t>(expected.size()) < keep ? 1 : 0;
       ++compared;

@@ -18,18 +18,26 @@ namespace {
 class Admission final : public Task {
  public:
   Admission(const AttendBatch& batch, Workspace::Impl& work)
-      : layer_(batch.layer), geometry_(*batch.layer.geometry), queries_(batch.queries), rows_(batch.rows),
-        work_(work), output_(batch.output), lse_(batch.lse) {}
+      : layer_(batch.layer),
+        geometry_(*batch.layer.geometry),
+        queries_(batch.queries),
+        rows_(batch.rows),
+        work_(work),
+        output_(batch.output),
+        lse_(batch.lse) {}
 
   Status admit() {
     const std::int64_t count = queries_.queries.shape[0];
     const std::int64_t heads = geometry_.query_heads();
     if (Status s = check_workspace(work_, geometry_); !s.ok()) return s;
-    if (Status s = admit_view("queries", queries_.queries, geometry_.kv_dtype(), {-1, heads, geometry_.head_dim()}); !s.ok()) return s;
+    if (Status s = admit_view("queries", queries_.queries, geometry_.kv_dtype(), {-1, heads, geometry_.head_dim()});
+        !s.ok())
+      return s;
     if (!is_float(output_.dtype)) {
       return attend_fault(Code::kInvalidArgument, "output", fmt::format("dtype {}", dtype_name(output_.dtype)), {});
     }
-    if (Status s = admit_view("output", output_, output_.dtype, {count, heads, geometry_.value_dim()}); !s.ok()) return s;
+    if (Status s = admit_view("output", output_, output_.dtype, {count, heads, geometry_.value_dim()}); !s.ok())
+      return s;
     if (!lse_.empty()) {
       if (Status s = admit_view("lse", lse_, DType::kF32, {count, heads}); !s.ok()) return s;
       const bool aligned = reinterpret_cast<std::uintptr_t>(lse_.data) % alignof(float) == 0;
@@ -38,7 +46,9 @@ class Admission final : public Task {
       }
     }
     if (Status s = admit_sinks(geometry_, queries_.sinks); !s.ok()) return s;
-    if (Status s = admit_positions(layer_, queries_.positions, count, std::numeric_limits<std::int64_t>::max()); !s.ok()) return s;
+    if (Status s = admit_positions(layer_, queries_.positions, count, std::numeric_limits<std::int64_t>::max());
+        !s.ok())
+      return s;
     return admit_rows(count);
   }
 
@@ -58,7 +68,8 @@ class Admission final : public Task {
 
   Status admit_query(std::int64_t q) const {
     if (rows_.counts[q] < 0 || rows_.counts[q] > rows_.stride) {
-      return attend_fault(Code::kInvalidArgument, "rows", fmt::format("a count of {} in a stride of {}", rows_.counts[q], rows_.stride), {q, -1});
+      return attend_fault(Code::kInvalidArgument, "rows",
+                          fmt::format("a count of {} in a stride of {}", rows_.counts[q], rows_.stride), {q, -1});
     }
     const VisibleRun run = visible_run(layer_, queries_.positions[static_cast<std::size_t>(q)]);
     return admit_attend(layer_, run, row_of(queries_.queries, q), rows_.row(q), q);
@@ -76,14 +87,16 @@ class Admission final : public Task {
 
 }  // namespace
 
-Status attend(const LayerView& layer, const AttendQueries& queries, Rows rows, Workspace& workspace, Tensor output, Tensor lse) {
+Status attend(const LayerView& layer, const AttendQueries& queries, Rows rows, Workspace& workspace, Tensor output,
+              Tensor lse) {
   const AttendBatch batch{layer, queries, rows, output, lse};
   if (Status s = Admission(batch, workspace.impl()).admit(); !s.ok()) return s;
   const std::int64_t first = attend_batch(batch, workspace.impl());
   if (first == FirstFault::kNone) return {};
   const std::int64_t query = first / layer.geometry->query_heads();
   const std::int64_t head = first % layer.geometry->query_heads();
-  return attend_fault(Code::kOverflow, "output", fmt::format("head {}: a logit passes f32, or an output its dtype", head), {query, head});
+  return attend_fault(Code::kOverflow, "output",
+                      fmt::format("head {}: a logit passes f32, or an output its dtype", head), {query, head});
 }
 
 }  // namespace seriatim

@@ -19,9 +19,16 @@ constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 // Rows of queries 20, 60 and 99 are planned; a test may change anything before it attends.
 struct AttendCall {
   explicit AttendCall(const Story& story)
-      : held(story, 100), snapshot(held.snapshot()), layer(snapshot.layer(0)), workspace(*Workspace::create(story.geometry, 100)),
-        asked(story, std::vector<std::int64_t>{20, 60, 99}), queries(asked.for_attend()), answers(story.geometry, 3),
-        rows(answers.rows_from(0)), output(answers.output.writable()), lse(answers.lse.writable()) {
+      : held(story, 100),
+        snapshot(held.snapshot()),
+        layer(snapshot.layer(0)),
+        workspace(*Workspace::create(story.geometry, 100)),
+        asked(story, std::vector<std::int64_t>{20, 60, 99}),
+        queries(asked.for_attend()),
+        answers(story.geometry, 3),
+        rows(answers.rows_from(0)),
+        output(answers.output.writable()),
+        lse(answers.lse.writable()) {
     EXPECT_TRUE(plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, rows).ok());
   }
   Status run() { return attend(layer, queries, rows, workspace, output, lse); }
@@ -53,7 +60,9 @@ TEST(AttendQueries, EqualsAttendRowForEachOfThem) {
   for (std::int64_t q = 0; q < 3; ++q) {
     HostTensor output(DType::kF32, {4, 6});
     std::vector<float> lse(4);
-    ASSERT_TRUE(attend_row(call.layer, {1000, tokens[q] + 1}, row_of(story.queries.view(), tokens[q]), call.rows.row(q), story.sinks, scratch, output.writable(), lse).ok());
+    ASSERT_TRUE(attend_row(call.layer, {1000, tokens[q] + 1}, row_of(story.queries.view(), tokens[q]), call.rows.row(q),
+                           story.sinks, scratch, output.writable(), lse)
+                    .ok());
     EXPECT_TRUE(varies(output.bytes()));
     EXPECT_EQ(std::memcmp(call.answers.output.view().at(q), output.bytes().data(), output.bytes().size()), 0) << q;
     EXPECT_EQ(std::memcmp(call.answers.lse.view().at(q), lse.data(), 16), 0) << q;
@@ -110,24 +119,31 @@ TEST(AttendQueries, ALayerWithoutAnIndexAttendsRowsOfOneThatHasIt) {
   Workspace workspace = *Workspace::create(story.geometry, 100);
   Answers answers(story.geometry, 3);
   const Asked asked(story, std::vector<std::int64_t>{20, 60, 99});
-  EXPECT_TRUE(fails_with(plan(snapshot.layer(1), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)), Code::kInvalidArgument, "layer"));
+  EXPECT_TRUE(fails_with(plan(snapshot.layer(1), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)),
+                         Code::kInvalidArgument, "layer"));
   EXPECT_TRUE(answers.rows_untouched());
   ASSERT_TRUE(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
-  ASSERT_TRUE(attend(snapshot.layer(1), asked.for_attend(), answers.rows_from(0), workspace, answers.output.writable(), answers.lse.writable()).ok());
+  ASSERT_TRUE(attend(snapshot.layer(1), asked.for_attend(), answers.rows_from(0), workspace, answers.output.writable(),
+                     answers.lse.writable())
+                  .ok());
   std::vector<double> exact(24);
   std::vector<double> lse(4);
   for (std::int64_t q = 0; q < 3; ++q) {
     std::vector<std::int64_t> row;
     for (const std::int32_t position : answers.row(q)) row.push_back(position - 1000);
     const std::int64_t tokens[] = {20, 60, 99};
-    ASSERT_TRUE(attend_f64(story.geometry, row_of(story.queries.view(), tokens[q]), {other.keys.view(), other.values.view()}, row, story.sinks, exact, lse).ok());
-    for (std::int64_t i = 0; i < 24; ++i) EXPECT_NEAR(static_cast<double>(answers.output.get(q * 24 + i)), exact[static_cast<std::size_t>(i)], 1e-5);
+    ASSERT_TRUE(attend_f64(story.geometry, row_of(story.queries.view(), tokens[q]),
+                           {other.keys.view(), other.values.view()}, row, story.sinks, exact, lse)
+                    .ok());
+    for (std::int64_t i = 0; i < 24; ++i)
+      EXPECT_NEAR(static_cast<double>(answers.output.get(q * 24 + i)), exact[static_cast<std::size_t>(i)], 1e-5);
   }
 }
 
 TEST(AttendQueries, RefusesWhatDoesNotFitNamesTheQueryAndWritesNothing) {
   const Story story = some_story();
-  const auto spoil = [&](std::string_view argument, auto&& change, Code code = Code::kInvalidArgument, std::int64_t row = -2, std::int64_t index = -2) {
+  const auto spoil = [&](std::string_view argument, auto&& change, Code code = Code::kInvalidArgument,
+                         std::int64_t row = -2, std::int64_t index = -2) {
     AttendCall call(story);
     change(call);
     EXPECT_TRUE(fails_with(call.run(), code, argument, row, index));
@@ -146,15 +162,36 @@ TEST(AttendQueries, RefusesWhatDoesNotFitNamesTheQueryAndWritesNothing) {
   spoil("lse", [](AttendCall& c) { c.lse.dtype = DType::kBf16; });
   spoil("lse", [](AttendCall& c) { c.lse.shape[1] = 3; });
   spoil("positions", [](AttendCall& c) { c.queries.positions = c.queries.positions.first(2); });
-  spoil("positions", [&](AttendCall& c) { c.queries.positions = positions; positions[1] = 1100; }, Code::kInvalidArgument, 1);
+  spoil(
+      "positions",
+      [&](AttendCall& c) {
+        c.queries.positions = positions;
+        positions[1] = 1100;
+      },
+      Code::kInvalidArgument, 1);
   spoil("sinks", [](AttendCall& c) { c.queries.sinks = c.queries.sinks.first(3); });
-  spoil("sinks", [&](AttendCall& c) { c.queries.sinks = sinks; sinks[2] = kNaN; }, Code::kNotFinite, -2, 2);
+  spoil(
+      "sinks",
+      [&](AttendCall& c) {
+        c.queries.sinks = sinks;
+        sinks[2] = kNaN;
+      },
+      Code::kNotFinite, -2, 2);
   spoil("rows", [](AttendCall& c) { c.rows.positions = nullptr; });
   spoil("rows", [](AttendCall& c) { c.rows.counts = nullptr; });
   spoil("rows", [](AttendCall& c) { c.rows.counts[1] = -1; }, Code::kInvalidArgument, 1);
-  spoil("rows", [](AttendCall& c) { c.rows.counts[1] = static_cast<std::int32_t>(c.rows.stride) + 1; }, Code::kInvalidArgument, 1);
-  spoil("row", [](AttendCall& c) { c.rows.counts[0] += 1; }, Code::kInvalidArgument, 0, 21);  // padding taken for an entry
-  spoil("row", [](AttendCall& c) { std::swap(c.rows.positions[2 * c.rows.stride + 4], c.rows.positions[2 * c.rows.stride + 5]); }, Code::kNotChronological, 2, 5);
+  spoil(
+      "rows", [](AttendCall& c) { c.rows.counts[1] = static_cast<std::int32_t>(c.rows.stride) + 1; },
+      Code::kInvalidArgument, 1);
+  spoil(
+      "row", [](AttendCall& c) { c.rows.counts[0] += 1; }, Code::kInvalidArgument, 0,
+      21);  // padding taken for an entry
+  spoil(
+      "row",
+      [](AttendCall& c) {
+        std::swap(c.rows.positions[2 * c.rows.stride + 4], c.rows.positions[2 * c.rows.stride + 5]);
+      },
+      Code::kNotChronological, 2, 5);
   spoil("row", [](AttendCall& c) { c.rows.positions[c.rows.stride + 9] = 1061; }, Code::kInvalidArgument, 1, 9);
 }
 
@@ -189,12 +226,14 @@ TEST(AttendQueries, TakesStridesPast32Bits) {
   MappedMemory queries(2 * far + 4096);
   MappedMemory outputs(2 * far + 4096);
   MappedMemory lses(2 * far + 4096);
-  if (queries.data() == nullptr || outputs.data() == nullptr || lses.data() == nullptr) GTEST_SKIP() << "no such address space";
+  if (queries.data() == nullptr || outputs.data() == nullptr || lses.data() == nullptr)
+    GTEST_SKIP() << "no such address space";
   for (std::int64_t q = 0; q < 3; ++q) std::memcpy(queries.data() + q * far, call.queries.queries.at(q), 4 * 8 * 4);
   call.queries.queries.data = queries.data();
   call.output.data = outputs.data();
   call.lse.data = lses.data();
-  for (auto* stride : {&call.queries.queries.stride_bytes[0], &call.output.stride_bytes[0], &call.lse.stride_bytes[0]}) *stride = far;
+  for (auto* stride : {&call.queries.queries.stride_bytes[0], &call.output.stride_bytes[0], &call.lse.stride_bytes[0]})
+    *stride = far;
   ASSERT_TRUE(call.run().ok());
   for (std::int64_t q = 0; q < 3; ++q) {
     EXPECT_EQ(std::memcmp(outputs.data() + q * far, plain.answers.output.view().at(q), 4 * 6 * 4), 0) << q;

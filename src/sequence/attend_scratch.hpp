@@ -15,8 +15,8 @@ inline constexpr std::int64_t kOpenSplitsPerWorker = 6;
 // Floats of each worker: a block of queries over one kv head.
 std::int64_t attend_worker_floats(const Geometry& geometry);
 
-// Partials, of attend_partial_floats each, that the workers share: the splits that are open, and one total per query and kv
-// head. None for a single worker.
+// Partials, of attend_partial_floats each, that the workers share: the splits that are open, and one total per query
+// and kv head. None for a single worker.
 constexpr std::int64_t attend_split_slots(int concurrency) {
   return concurrency == 1 ? 0 : (kOpenSplitsPerWorker + kFewPairsPerWorker) * concurrency;
 }

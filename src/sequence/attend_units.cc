@@ -18,7 +18,8 @@ struct HeadPart {
   std::int64_t heads = 0;
 };
 
-// Part `part` of `parts` of a kv head's query heads, cut at multiples of kHeadUnit; there are no more parts than multiples.
+// Part `part` of `parts` of a kv head's query heads, cut at multiples of kHeadUnit; there are no more parts than
+// multiples.
 HeadPart part_of_heads(const Geometry& geometry, std::int64_t part, std::int64_t parts) {
   const std::int64_t heads = geometry.heads_per_kv();
   const std::int64_t units = (heads + kHeadUnit - 1) / kHeadUnit;
@@ -30,7 +31,10 @@ HeadPart part_of_heads(const Geometry& geometry, std::int64_t part, std::int64_t
 class BlockTask final : public Task {
  public:
   BlockTask(const AttendBatch& batch, Workspace::Impl& work)
-      : batch_(batch), work_(work), kernels_(attend_kernels(work.kernels)), kv_heads_(batch.layer.geometry->kv_heads()) {
+      : batch_(batch),
+        work_(work),
+        kernels_(attend_kernels(work.kernels)),
+        kv_heads_(batch.layer.geometry->kv_heads()) {
     // Blocks small enough to give every worker two units.
     const std::int64_t spread = batch.count() * kv_heads_ / (2 * work.executor->concurrency());
     block_ = std::clamp<std::int64_t>(spread, 1, block_queries(*batch.layer.geometry));
@@ -56,8 +60,10 @@ class BlockTask final : public Task {
     std::array<BlockQuery, kMostBlockQueries> queries;
     for (std::int64_t i = 0; i < count; ++i) queries[static_cast<std::size_t>(i)] = batch_.query(first + i);
     float* scratch = work_.workers[static_cast<std::size_t>(worker)].attend.data();
-    kernels_.attend_block({&batch_.layer, kv_head, {queries.data(), static_cast<std::size_t>(count)}, batch_.queries.sinks, scratch});
-    for (std::int64_t i = 0; i < count; ++i) note_overflow(batch_, first + i, queries[static_cast<std::size_t>(i)], overflow_);
+    kernels_.attend_block(
+        {&batch_.layer, kv_head, {queries.data(), static_cast<std::size_t>(count)}, batch_.queries.sinks, scratch});
+    for (std::int64_t i = 0; i < count; ++i)
+      note_overflow(batch_, first + i, queries[static_cast<std::size_t>(i)], overflow_);
   }
 
   const AttendBatch& batch_;
@@ -72,17 +78,20 @@ class BlockTask final : public Task {
 bool too_few_pairs(const AttendBatch& batch, const Workspace::Impl& work) {
   const std::int64_t concurrency = work.executor->concurrency();
   const std::int64_t pairs = batch.count() * batch.layer.geometry->kv_heads();
-  return concurrency > 1 && pairs < kFewPairsPerWorker * concurrency && pairs % concurrency != 0 && attend_kernels(work.kernels).reduce_splits != nullptr;
+  return concurrency > 1 && pairs < kFewPairsPerWorker * concurrency && pairs % concurrency != 0 &&
+         attend_kernels(work.kernels).reduce_splits != nullptr;
 }
 
-// For few pairs that have many query heads: a unit is some heads of one pair. Each reads the whole row, which then lies in
-// a shared cache, and there is nothing to fold.
+// For few pairs that have many query heads: a unit is some heads of one pair. Each reads the whole row, which then lies
+// in a shared cache, and there is nothing to fold.
 class HeadTask final : public Task {
  public:
-  HeadTask(const AttendBatch& batch, Workspace::Impl& work) : batch_(batch), work_(work), parts_(work.executor->concurrency()) {}
+  HeadTask(const AttendBatch& batch, Workspace::Impl& work)
+      : batch_(batch), work_(work), parts_(work.executor->concurrency()) {}
 
   static bool serves(const AttendBatch& batch, const Workspace::Impl& work) {
-    return too_few_pairs(batch, work) && batch.layer.geometry->heads_per_kv() >= kFewestHeads * work.executor->concurrency();
+    return too_few_pairs(batch, work) &&
+           batch.layer.geometry->heads_per_kv() >= kFewestHeads * work.executor->concurrency();
   }
 
   std::int64_t units() const { return batch_.count() * batch_.layer.geometry->kv_heads() * parts_; }
@@ -94,14 +103,22 @@ class HeadTask final : public Task {
     const HeadPart part = part_of_heads(geometry, unit % parts_, parts_);
     BlockQuery one = batch_.query(query);
     float* scratch = work_.workers[static_cast<std::size_t>(worker)].attend.data();
-    attend_kernels(work_.kernels).attend_block({&batch_.layer, pair % geometry.kv_heads(), {&one, 1}, batch_.queries.sinks, scratch, part.first, part.heads});
+    attend_kernels(work_.kernels)
+        .attend_block({&batch_.layer,
+                       pair % geometry.kv_heads(),
+                       {&one, 1},
+                       batch_.queries.sinks,
+                       scratch,
+                       part.first,
+                       part.heads});
     note_overflow(batch_, query, one, overflow_);
   }
 
   const FirstFault& overflow() const { return overflow_; }
 
  private:
-  static constexpr std::int64_t kFewestHeads = 2 * kHeadUnit;  // of a unit: below that, widening the keys costs too much
+  static constexpr std::int64_t kFewestHeads =
+      2 * kHeadUnit;  // of a unit: below that, widening the keys costs too much
 
   const AttendBatch& batch_;
   Workspace::Impl& work_;
@@ -118,7 +135,8 @@ class SplitTask final : public Task {
         kernels_(attend_kernels(work.kernels)),
         kv_heads_(batch.layer.geometry->kv_heads()),
         pairs_(batch.count() * kv_heads_),
-        fold_parts_(std::clamp<std::int64_t>(batch.layer.geometry->heads_per_kv() / kHeadUnit, 1, work.executor->concurrency())),
+        fold_parts_(std::clamp<std::int64_t>(batch.layer.geometry->heads_per_kv() / kHeadUnit, 1,
+                                             work.executor->concurrency())),
         partial_floats_(attend_partial_floats(*batch.layer.geometry)),
         totals_(work.attend_splits.data()),
         partials_(totals_ + kFewPairsPerWorker * work.executor->concurrency() * partial_floats_) {}
@@ -151,18 +169,23 @@ class SplitTask final : public Task {
     if (folding_) {
       const HeadPart part = part_of_heads(*batch_.layer.geometry, unit % fold_parts_, fold_parts_);
       const std::int64_t folded = unit / fold_parts_;
-      return for_pairs(begin_, end_, folded, folded + 1, [&](AttendBlock& one, std::int64_t pair, std::int64_t first, std::int64_t count, float* partials) {
-        one.first_head = part.first;
-        one.heads = part.heads;
-        kernels_.fold_splits(one, first, count, partials, totals_ + pair * partial_floats_);
-        note_overflow(batch_, pair / kv_heads_, one.queries[0], overflow_);
-      }, worker);
+      return for_pairs(
+          begin_, end_, folded, folded + 1,
+          [&](AttendBlock& one, std::int64_t pair, std::int64_t first, std::int64_t count, float* partials) {
+            one.first_head = part.first;
+            one.heads = part.heads;
+            kernels_.fold_splits(one, first, count, partials, totals_ + pair * partial_floats_);
+            note_overflow(batch_, pair / kv_heads_, one.queries[0], overflow_);
+          },
+          worker);
     }
     const std::int64_t many = end_ - begin_;
-    for_pairs(begin_ + unit * many / units_, begin_ + (unit + 1) * many / units_, 0, pairs_,
-              [&](const AttendBlock& one, std::int64_t, std::int64_t first, std::int64_t count, float* partials) {
-                kernels_.reduce_splits(one, first, count, partials);
-              }, worker);
+    for_pairs(
+        begin_ + unit * many / units_, begin_ + (unit + 1) * many / units_, 0, pairs_,
+        [&](const AttendBlock& one, std::int64_t, std::int64_t first, std::int64_t count, float* partials) {
+          kernels_.reduce_splits(one, first, count, partials);
+        },
+        worker);
   }
 
   const FirstFault& overflow() const { return overflow_; }
@@ -175,14 +198,19 @@ class SplitTask final : public Task {
   // All pairs' splits are numbered through. Calls call(block, pair, first, count, partials) for what lies in
   // [begin, end) of pairs [first_pair, last_pair).
   template <typename Call>
-  void for_pairs(std::int64_t begin, std::int64_t end, std::int64_t first_pair, std::int64_t last_pair, Call&& call, int worker) {
+  void for_pairs(std::int64_t begin, std::int64_t end, std::int64_t first_pair, std::int64_t last_pair, Call&& call,
+                 int worker) {
     std::int64_t base = 0;
     for (std::int64_t pair = 0; pair < last_pair; base += splits(pair), ++pair) {
       const std::int64_t from = std::max(begin, base);
       const std::int64_t to = std::min(end, base + splits(pair));
       if (pair < first_pair || from >= to) continue;
       BlockQuery query = batch_.query(pair / kv_heads_);
-      AttendBlock one{&batch_.layer, pair % kv_heads_, {&query, 1}, batch_.queries.sinks, work_.workers[static_cast<std::size_t>(worker)].attend.data()};
+      AttendBlock one{&batch_.layer,
+                      pair % kv_heads_,
+                      {&query, 1},
+                      batch_.queries.sinks,
+                      work_.workers[static_cast<std::size_t>(worker)].attend.data()};
       call(one, pair, from - base, to - from, partials_ + (from - begin_) * partial_floats_);
     }
   }
@@ -207,7 +235,8 @@ class SplitTask final : public Task {
 
 BlockQuery AttendBatch::query(std::int64_t q) const {
   BlockQuery one{row_of(queries.queries, q), rows.row(q), row_of(output, q), {}, -1};
-  if (!lse.empty()) one.lse = {reinterpret_cast<float*>(lse.at(q)), static_cast<std::size_t>(layer.geometry->query_heads())};
+  if (!lse.empty())
+    one.lse = {reinterpret_cast<float*>(lse.at(q)), static_cast<std::size_t>(layer.geometry->query_heads())};
   return one;
 }
 

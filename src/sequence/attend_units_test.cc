@@ -34,7 +34,9 @@ Answers answer(const Story& story, const LayerView& layer, std::int64_t queries,
   const Asked asked(story, tokens);
   Workspace workspace = *Workspace::create(story.geometry, 900, executor, kernels);
   EXPECT_TRUE(plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
-  EXPECT_TRUE(attend(layer, asked.for_attend(), answers.rows_from(0), workspace, answers.output.writable(), answers.lse.writable()).ok());
+  EXPECT_TRUE(attend(layer, asked.for_attend(), answers.rows_from(0), workspace, answers.output.writable(),
+                     answers.lse.writable())
+                  .ok());
   return answers;
 }
 
@@ -53,7 +55,8 @@ TEST(AttendUnits, GiveTheSameBitsForAnyNumberOfWorkersAndQueries) {
         const auto executor = make_executor(threads);
         for (const Kernels& kernels : Kernels::available()) {
           EXPECT_TRUE(same_answers(answer(story, layer, queries, *executor, kernels), want))
-              << queries << " queries, " << kv_heads << " x " << heads << " heads, " << threads << " threads, " << kernels.name();
+              << queries << " queries, " << kv_heads << " x " << heads << " heads, " << threads << " threads, "
+              << kernels.name();
           ++compared;
         }
       }
@@ -66,14 +69,16 @@ TEST(AttendUnits, NameTheFirstOverflowWhicheverUnitFindsIt) {
   struct Case {
     std::int64_t queries, kv_heads, heads;
   };
-  for (const auto& [queries, kv_heads, heads] : {Case{1, 2, 6}, Case{3, 2, 6}, Case{40, 2, 6}, Case{1, 1, 72}, Case{3, 1, 72}}) {
+  for (const auto& [queries, kv_heads, heads] :
+       {Case{1, 2, 6}, Case{3, 2, 6}, Case{40, 2, 6}, Case{1, 1, 72}, Case{3, 1, 72}}) {
     Story story(wide_rows(kv_heads, heads), 900, 172);
     const std::int64_t all_heads = story.geometry.query_heads();
     const auto tokens = some_tokens(queries);
     const std::int64_t first = queries / 2;
     for (const std::int64_t query : {first, queries - 1}) {
       for (const std::int64_t head : {std::int64_t{4}, all_heads - 5}) {
-        for (std::int64_t i = 0; i < 8; ++i) story.queries.set((tokens[static_cast<std::size_t>(query)] * all_heads + head) * 8 + i, 3e38f);
+        for (std::int64_t i = 0; i < 8; ++i)
+          story.queries.set((tokens[static_cast<std::size_t>(query)] * all_heads + head) * 8 + i, 3e38f);
       }
     }
     const HeldStory held(story, 900);
@@ -84,10 +89,13 @@ TEST(AttendUnits, NameTheFirstOverflowWhicheverUnitFindsIt) {
       const Asked asked(story, tokens);
       Workspace workspace = *Workspace::create(story.geometry, 900, *executor);
       ASSERT_TRUE(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
-      const Status status = attend(snapshot.layer(0), asked.for_attend(), answers.rows_from(0), workspace, answers.output.writable(), answers.lse.writable());
-      EXPECT_TRUE(fails_with(status, Code::kOverflow, "output", first, 4)) << queries << " queries, " << threads << " threads";
+      const Status status = attend(snapshot.layer(0), asked.for_attend(), answers.rows_from(0), workspace,
+                                   answers.output.writable(), answers.lse.writable());
+      EXPECT_TRUE(fails_with(status, Code::kOverflow, "output", first, 4))
+          << queries << " queries, " << threads << " threads";
       std::int64_t nans = 0;
-      for (std::int64_t i = 0; i < answers.lse.elements(); ++i) nans += answers.lse.get(i) != answers.lse.get(i) ? 1 : 0;
+      for (std::int64_t i = 0; i < answers.lse.elements(); ++i)
+        nans += answers.lse.get(i) != answers.lse.get(i) ? 1 : 0;
       EXPECT_EQ(nans, first == queries - 1 ? 2 : 4);
     }
   }

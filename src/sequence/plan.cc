@@ -15,8 +15,8 @@
 namespace seriatim {
 namespace {
 
-// One batch of queries over one layer, in blocks of queries that share their passes over the panels. Few blocks (decode is
-// one) are scored one after the other, the panels divided among the workers; many are divided themselves.
+// One batch of queries over one layer, in blocks of queries that share their passes over the panels. Few blocks (decode
+// is one) are scored one after the other, the panels divided among the workers; many are divided themselves.
 class Planner {
  public:
   Planner(const LayerView& layer, const IndexQueries& queries, NanPolicy nan, Workspace::Impl& work, Rows rows)
@@ -33,15 +33,25 @@ class Planner {
   Status admit() const {
     if (Status s = check_workspace(work_, geometry_); !s.ok()) return s;
     if (layer_.pooled.groups != geometry_.groups(layer_.run.tokens)) {
-      return Status::error(Code::kInvalidArgument, "layer", "layer: it has no index; attend over the rows of one that has");
+      return Status::error(Code::kInvalidArgument, "layer",
+                           "layer: it has no index; attend over the rows of one that has");
     }
-    if (Status s = admit_view("index_queries", queries_.queries, geometry_.index_dtype(), {-1, geometry_.index_heads(), geometry_.index_dim()}); !s.ok()) return s;
+    if (Status s = admit_view("index_queries", queries_.queries, geometry_.index_dtype(),
+                              {-1, geometry_.index_heads(), geometry_.index_dim()});
+        !s.ok())
+      return s;
     if (!queries_.head_weights.empty()) {
-      if (Status s = admit_view("index_head_weights", queries_.head_weights, DType::kF32, {count_, geometry_.index_heads()}); !s.ok()) return s;
+      if (Status s =
+              admit_view("index_head_weights", queries_.head_weights, DType::kF32, {count_, geometry_.index_heads()});
+          !s.ok())
+        return s;
     }
     if (Status s = admit_positions(layer_, queries_.positions, count_, work_.max_visible_tokens); !s.ok()) return s;
-    if (count_ > 0 && (rows_.positions == nullptr || rows_.counts == nullptr || rows_.stride < geometry_.row_capacity())) {
-      return Status::error(Code::kInvalidArgument, "rows", fmt::format("rows: no memory, or a stride of {} where {} is needed", rows_.stride, geometry_.row_capacity()));
+    if (count_ > 0 &&
+        (rows_.positions == nullptr || rows_.counts == nullptr || rows_.stride < geometry_.row_capacity())) {
+      return Status::error(
+          Code::kInvalidArgument, "rows",
+          fmt::format("rows: no memory, or a stride of {} where {} is needed", rows_.stride, geometry_.row_capacity()));
     }
     return {};
   }
@@ -62,7 +72,9 @@ class Planner {
         write_together(block);
       }
     } else {
-      for_units(*work_.executor, blocks, [&](std::int64_t unit, int worker) { plan_alone(block_at(fair_order(unit, blocks), scratch(worker)), worker); });
+      for_units(*work_.executor, blocks, [&](std::int64_t unit, int worker) {
+        plan_alone(block_at(fair_order(unit, blocks), scratch(worker)), worker);
+      });
     }
     return {};
   }
@@ -107,7 +119,9 @@ class Planner {
   }
 
   // Later queries see more: blocks from both ends, so that every stretch of units costs about the same.
-  static std::int64_t fair_order(std::int64_t unit, std::int64_t blocks) { return unit % 2 == 0 ? unit / 2 : blocks - 1 - unit / 2; }
+  static std::int64_t fair_order(std::int64_t unit, std::int64_t blocks) {
+    return unit % 2 == 0 ? unit / 2 : blocks - 1 - unit / 2;
+  }
 
   Status plan_only_block() {
     const QueryBlock block = block_at(0, scratch(0));
@@ -126,9 +140,8 @@ class Planner {
     const std::int64_t workers = work_.executor->concurrency();
     const std::int64_t fair = workers == 1 ? panels : panels / (kPartsPerWorker * workers);
     const std::int64_t part = (std::max(fair, kPartFlops / panel_flops) / kPartPanels + 1) * kPartPanels;
-    for_units(*work_.executor, (panels + part - 1) / part, [&](std::int64_t unit, int worker) {
-      each(unit * part, std::min(part, panels - unit * part), worker);
-    });
+    for_units(*work_.executor, (panels + part - 1) / part,
+              [&](std::int64_t unit, int worker) { each(unit * part, std::min(part, panels - unit * part), worker); });
   }
 
   void score_together(const QueryBlock& block) const {
@@ -176,9 +189,11 @@ class Planner {
     const auto keep = [](float& largest, float magnitude) {
       if (!(magnitude <= largest)) largest = magnitude;  // NaN stays
     };
-    for_panels(Panels(seen).count(), Panels::kLanes * geometry_.index_dim(), [&](std::int64_t first, std::int64_t panels, int worker) {
-      keep(scratch(worker).largest, max_abs_of_panels(kernels_, seen, first, panels, scratch(worker).edge.data()));
-    });
+    for_panels(Panels(seen).count(), Panels::kLanes * geometry_.index_dim(),
+               [&](std::int64_t first, std::int64_t panels, int worker) {
+                 keep(scratch(worker).largest,
+                      max_abs_of_panels(kernels_, seen, first, panels, scratch(worker).edge.data()));
+               });
     float largest = 0.0f;
     for (const WorkerScratch& worker : work_.workers) keep(largest, worker.plan.largest);
     return largest;
@@ -198,24 +213,29 @@ class Planner {
     block.pack();
     block.score_all();
     const auto scores = scores_of(block, 0);
-    const std::int64_t group = std::find_if(scores.begin(), scores.end(), [](float s) { return std::isnan(s); }) - scores.begin();
-    return Status::error(Code::kNotANumber, "scores", fmt::format("scores: group {} of query {} is NaN", group, query), {query, group});
+    const std::int64_t group =
+        std::find_if(scores.begin(), scores.end(), [](float s) { return std::isnan(s); }) - scores.begin();
+    return Status::error(Code::kNotANumber, "scores", fmt::format("scores: group {} of query {} is NaN", group, query),
+                         {query, group});
   }
 
   void write_row(const QueryBlock& block, std::int64_t index, int worker) const {
     const std::int64_t query = block.first() + index;
     const VisibleRun run = run_of(query);
     const std::span<std::int32_t> row(rows_.positions + query * rows_.stride, static_cast<std::size_t>(rows_.stride));
-    const std::int64_t count = needs_scores(query) ? emit_row(geometry_, run, select(scores_of(block, index), scratch(worker)), row)
-                                                   : emit_dense_row(run, row);
+    const std::int64_t count = needs_scores(query)
+                                   ? emit_row(geometry_, run, select(scores_of(block, index), scratch(worker)), row)
+                                   : emit_dense_row(run, row);
     rows_.counts[query] = static_cast<std::int32_t>(count);
   }
 
   std::span<const std::int32_t> select(std::span<const float> scores, PlanScratch& scratch) const {
     const std::span<std::int32_t> planned(scratch.planned.data(), static_cast<std::size_t>(scratch.planned.size()));
-    const std::span<std::int32_t> chosen = planned.first(std::min(scores.size(), static_cast<std::size_t>(geometry_.budget_groups())));
+    const std::span<std::int32_t> chosen =
+        planned.first(std::min(scores.size(), static_cast<std::size_t>(geometry_.budget_groups())));
     // No error is left: NaN has been looked for, and the sizes are the workspace's.
-    const std::int64_t count = *select_with(work_.kernels, scores, geometry_.budget_groups(), nan_, planned.subspan(chosen.size()), chosen);
+    const std::int64_t count =
+        *select_with(work_.kernels, scores, geometry_.budget_groups(), nan_, planned.subspan(chosen.size()), chosen);
     return chosen.first(static_cast<std::size_t>(count));
   }
 

@@ -45,7 +45,9 @@ Answers one_by_one(const Story& story, const LayerView& layer, std::span<const s
   Answers answers(story.geometry, static_cast<std::int64_t>(tokens.size()));
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const Asked asked(story, tokens.subspan(i, 1));
-    EXPECT_TRUE(plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(static_cast<std::int64_t>(i))).ok());
+    EXPECT_TRUE(
+        plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(static_cast<std::int64_t>(i)))
+            .ok());
   }
   return answers;
 }
@@ -63,14 +65,17 @@ TEST(PlanBlocks, EveryBatchSizeWorkerCountAndKernelGivesTheRowsOfSingleQueries) 
     DealingExecutor two(2);
     DealingExecutor nine(9);
     for (const Kernels& kernels : Kernels::available()) {
-      for (Executor* executor : {&serial_executor(), static_cast<Executor*>(&two), static_cast<Executor*>(&nine), threads.get()}) {
+      for (Executor* executor :
+           {&serial_executor(), static_cast<Executor*>(&two), static_cast<Executor*>(&nine), threads.get()}) {
         Workspace workspace = *Workspace::create(story.geometry, story.tokens(), *executor, kernels);
         for (const std::int64_t batch : {1, 31, 32, 33, 64, 97, 200}) {
           Answers answers(story.geometry, 200);
           const Asked asked(story, std::span(tokens).first(static_cast<std::size_t>(batch)));
-          ASSERT_TRUE(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
+          ASSERT_TRUE(
+              plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
           for (std::int64_t q = 0; q < batch; ++q) {
-            ASSERT_TRUE(same_bytes<std::int32_t>(answers.row(q), expected.row(q))) << kernels.name() << ", query " << q << " of " << batch;
+            ASSERT_TRUE(same_bytes<std::int32_t>(answers.row(q), expected.row(q)))
+                << kernels.name() << ", query " << q << " of " << batch;
           }
         }
       }
@@ -111,7 +116,8 @@ TEST(PlanBlocks, ANanInALaterBlockIsRefusedBeforeAnyRowIsWritten) {
       Workspace workspace = *Workspace::create(story.geometry, story.tokens(), *executor, kernels);
       Answers answers(story.geometry, 150);
       const Asked asked(story, every_token(0, 150));
-      const Status status = plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0));
+      const Status status =
+          plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0));
       EXPECT_TRUE(fails_with(status, Code::kNotANumber, "scores", 90, 7)) << status.message();
       EXPECT_TRUE(answers.rows_untouched());
       ++refused;
@@ -137,8 +143,10 @@ TEST(PlanBlocks, RefusesExactlyWhereTheScoresOfAnyQueryHoldANan) {
     if (turn % 3 != 0) story.head_weights = random_tensor(random, DType::kF32, {40, 3}, turn % 5 == 0 ? 1e-20f : 1.0f);
     const float query_scale = std::pow(10.0f, 17.0f + 3.0f * random.uniform());
     const float key_scale = std::pow(10.0f, 19.0f + random.uniform());
-    for (std::int64_t i = 0; i < story.index_queries.elements(); ++i) story.index_queries.set(i, story.index_queries.get(i) * query_scale);
-    for (std::int64_t i = 0; i < story.index_keys.elements(); ++i) story.index_keys.set(i, story.index_keys.get(i) * key_scale);
+    for (std::int64_t i = 0; i < story.index_queries.elements(); ++i)
+      story.index_queries.set(i, story.index_queries.get(i) * query_scale);
+    for (std::int64_t i = 0; i < story.index_keys.elements(); ++i)
+      story.index_keys.set(i, story.index_keys.get(i) * key_scale);
     HeldStory held(story, 40);
     const Snapshot snapshot = held.snapshot();
     const LayerView layer = snapshot.layer(0);
@@ -146,7 +154,8 @@ TEST(PlanBlocks, RefusesExactlyWhereTheScoresOfAnyQueryHoldANan) {
     std::int64_t first_group = -1;
     for (std::int64_t q = 8; q < 40 && first_query < 0; ++q) {  // up to 8 groups nothing is scored
       std::vector<float> scores(static_cast<std::size_t>(q + 1));
-      const ConstTensor weights = story.head_weights.elements() > 0 ? row_of(story.head_weights.view(), q) : ConstTensor{};
+      const ConstTensor weights =
+          story.head_weights.elements() > 0 ? row_of(story.head_weights.view(), q) : ConstTensor{};
       score_ref(story.geometry, row_of(story.index_queries.view(), q), weights, layer.pooled_up_to(q), scores);
       const auto nan = std::find_if(scores.begin(), scores.end(), [](float s) { return std::isnan(s); });
       if (nan != scores.end()) first_query = q, first_group = nan - scores.begin();
@@ -156,7 +165,8 @@ TEST(PlanBlocks, RefusesExactlyWhereTheScoresOfAnyQueryHoldANan) {
     const Asked asked(story, every_token(0, 40));
     const Status status = plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0));
     if (first_query >= 0) {
-      EXPECT_TRUE(fails_with(status, Code::kNotANumber, "scores", first_query, first_group)) << turn << ": " << status.message();
+      EXPECT_TRUE(fails_with(status, Code::kNotANumber, "scores", first_query, first_group))
+          << turn << ": " << status.message();
       EXPECT_TRUE(answers.rows_untouched());
       ++refused;
     } else {

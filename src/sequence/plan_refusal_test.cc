@@ -13,8 +13,14 @@ using namespace testing;
 // A call with everything right, of which a test spoils one argument.
 struct PlanCall {
   explicit PlanCall(const Story& story)
-      : held(story, 100), snapshot(held.snapshot()), layer(snapshot.layer(0)), workspace(*Workspace::create(story.geometry, 80)),
-        asked(story, std::vector<std::int64_t>{5, 60, 79}), queries(asked.for_plan()), answers(story.geometry, 3), rows(answers.rows_from(0)) {}
+      : held(story, 100),
+        snapshot(held.snapshot()),
+        layer(snapshot.layer(0)),
+        workspace(*Workspace::create(story.geometry, 80)),
+        asked(story, std::vector<std::int64_t>{5, 60, 79}),
+        queries(asked.for_plan()),
+        answers(story.geometry, 3),
+        rows(answers.rows_from(0)) {}
 
   void expect_refused(std::string_view argument, Code code = Code::kInvalidArgument, std::int64_t row = -2) {
     EXPECT_TRUE(fails_with(plan(layer, queries, NanPolicy::kRefuse, workspace, rows), code, argument, row));
@@ -35,7 +41,8 @@ struct PlanCall {
 TEST(PlanRefusal, RefusesWhatDoesNotFitAndWritesNothing) {
   Story story(small_path(), 100, 149, 1000);
   story.head_weights = HostTensor(DType::kF32, {100, 3});
-  const auto spoil = [&](std::string_view argument, auto&& change, Code code = Code::kInvalidArgument, std::int64_t row = -2) {
+  const auto spoil = [&](std::string_view argument, auto&& change, Code code = Code::kInvalidArgument,
+                         std::int64_t row = -2) {
     PlanCall call(story);
     change(call);
     call.expect_refused(argument, code, row);
@@ -58,8 +65,12 @@ TEST(PlanRefusal, RefusesWhatDoesNotFitAndWritesNothing) {
   spoil("positions", [&](PlanCall& c) { c.queries.positions = at(999); }, Code::kInvalidArgument, 2);
   spoil("positions", [&](PlanCall& c) { c.queries.positions = at(1100); }, Code::kInvalidArgument, 2);
   spoil("positions", [&](PlanCall& c) { c.queries.positions = at(-1); }, Code::kInvalidArgument, 2);
-  spoil("positions", [&](PlanCall& c) { c.queries.positions = at(std::numeric_limits<std::int64_t>::min()); }, Code::kInvalidArgument, 2);
-  spoil("positions", [&](PlanCall& c) { c.queries.positions = at(std::numeric_limits<std::int64_t>::max()); }, Code::kInvalidArgument, 2);
+  spoil(
+      "positions", [&](PlanCall& c) { c.queries.positions = at(std::numeric_limits<std::int64_t>::min()); },
+      Code::kInvalidArgument, 2);
+  spoil(
+      "positions", [&](PlanCall& c) { c.queries.positions = at(std::numeric_limits<std::int64_t>::max()); },
+      Code::kInvalidArgument, 2);
   spoil("workspace", [&](PlanCall& c) { c.queries.positions = at(1080); }, Code::kCapacity, 2);
   spoil("rows", [](PlanCall& c) { c.rows.positions = nullptr; });
   spoil("rows", [](PlanCall& c) { c.rows.counts = nullptr; });
@@ -76,7 +87,8 @@ TEST(PlanRefusal, RefusesAWorkspaceMadeForASmallerGeometry) {
   Workspace workspace = *Workspace::create(*Geometry::admit(small_path(4)), 100);
   Answers answers(story.geometry, 1);
   const Asked asked(story, std::vector<std::int64_t>{99});
-  EXPECT_TRUE(fails_with(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)), Code::kInvalidArgument, "workspace"));
+  EXPECT_TRUE(fails_with(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)),
+                         Code::kInvalidArgument, "workspace"));
   EXPECT_TRUE(answers.rows_untouched());
 }
 

@@ -10,7 +10,8 @@ namespace {
 
 constexpr std::int64_t kBlockQueries = 32;
 constexpr std::int64_t kBlockScoreBytes = std::int64_t{16} << 20;
-constexpr std::int64_t kBlockQueryBytes = std::int64_t{128} << 10;  // they are read once per few panels: a part of the second cache
+constexpr std::int64_t kBlockQueryBytes = std::int64_t{128}
+                                          << 10;  // they are read once per few panels: a part of the second cache
 
 }  // namespace
 
@@ -39,7 +40,8 @@ PlanScratch::PlanScratch(const PlanShape& shape)
 
 bool PlanScratch::holds(const PlanShape& shape) const {
   return scores.size() >= shape.score_floats && queries.size() >= shape.query_floats &&
-         head_weights.size() >= shape.weight_floats && edge.size() >= shape.edge_bytes && planned.size() >= shape.planned_ints;
+         head_weights.size() >= shape.weight_floats && edge.size() >= shape.edge_bytes &&
+         planned.size() >= shape.planned_ints;
 }
 
 }  // namespace seriatim

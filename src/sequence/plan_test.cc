@@ -31,13 +31,15 @@ GeometryOptions finished_keys(bool relu = true) {
 std::vector<float> scores_of(const Story& story, const LayerView& layer, std::int64_t token) {
   const PooledKeys visible = layer.pooled_up_to(story.anchor + token);
   std::vector<float> scores(static_cast<std::size_t>(visible.groups));
-  const ConstTensor weights = story.head_weights.elements() > 0 ? row_of(story.head_weights.view(), token) : ConstTensor{};
+  const ConstTensor weights =
+      story.head_weights.elements() > 0 ? row_of(story.head_weights.view(), token) : ConstTensor{};
   EXPECT_TRUE(score_groups(story.geometry, row_of(story.index_queries.view(), token), weights, visible, scores).ok());
   return scores;
 }
 
 // The row that the row room makes of scores.
-std::vector<std::int32_t> row_for(const Story& story, std::int64_t token, std::span<const float> scores, NanPolicy nan = NanPolicy::kRefuse) {
+std::vector<std::int32_t> row_for(const Story& story, std::int64_t token, std::span<const float> scores,
+                                  NanPolicy nan = NanPolicy::kRefuse) {
   std::vector<std::int32_t> scratch(static_cast<std::size_t>(plan_row_scratch_entries(story.geometry, token + 1)));
   std::vector<std::int32_t> row(static_cast<std::size_t>(story.geometry.row_capacity()));
   const auto count = plan_row(story.geometry, {story.anchor, token + 1}, scores, nan, scratch, row);
@@ -62,8 +64,11 @@ TEST(Plan, GivesTheRowOfEachQuerysOwnScores) {
         const auto scores = scores_of(story, snapshot.layer(0), token);
         negative += std::count_if(scores.begin(), scores.end(), [](float s) { return s < 0.0f; });
         EXPECT_TRUE(same_bytes<std::int32_t>(answers.row(token), row_for(story, token, scores))) << token;
-        const auto row = std::span(answers.rows).subspan(static_cast<std::size_t>(token * answers.stride), static_cast<std::size_t>(answers.stride));
-        for (std::size_t i = answers.row(token).size(); i < row.size(); ++i) ASSERT_EQ(row[i], kRowPadding) << token << ", " << i;
+        const auto row =
+            std::span(answers.rows)
+                .subspan(static_cast<std::size_t>(token * answers.stride), static_cast<std::size_t>(answers.stride));
+        for (std::size_t i = answers.row(token).size(); i < row.size(); ++i)
+          ASSERT_EQ(row[i], kRowPadding) << token << ", " << i;
       }
       EXPECT_EQ(negative > 0, weighted || !relu) << "0 is a floor only for relus without weights";
       EXPECT_GT(sparse_rows(answers), 100);
@@ -117,7 +122,8 @@ TEST(Plan, RefusesANanNamingTheFirstQueryAndGroupAndWritesNoRow) {
     Workspace workspace = *Workspace::create(story.geometry, 100, *executor);
     Answers answers(story.geometry, 5);
     const Asked asked(story, std::vector<std::int64_t>{20, 99, 70, 50, 21});
-    const Status status = plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0));
+    const Status status =
+        plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0));
     EXPECT_TRUE(fails_with(status, Code::kNotANumber, "scores", 2, 33));
     EXPECT_NE(status.message().find("group 33"), std::string::npos) << status.message();
     EXPECT_NE(status.message().find("query 2"), std::string::npos) << status.message();
@@ -129,7 +135,8 @@ TEST(Plan, RefusesANanNamingTheFirstQueryAndGroupAndWritesNoRow) {
     many[171] = 70;
     Answers wide(story.geometry, 300);
     const Asked crowd(story, many);
-    EXPECT_TRUE(fails_with(plan(snapshot.layer(0), crowd.for_plan(), NanPolicy::kRefuse, workspace, wide.rows_from(0)), Code::kNotANumber, "scores", 170, 33));
+    EXPECT_TRUE(fails_with(plan(snapshot.layer(0), crowd.for_plan(), NanPolicy::kRefuse, workspace, wide.rows_from(0)),
+                           Code::kNotANumber, "scores", 170, 33));
     EXPECT_TRUE(wide.rows_untouched()) << "not even the rows of the first 170 queries";
 
     const Asked others(story, std::vector<std::int64_t>{20, 99, 21});
@@ -146,7 +153,8 @@ TEST(Plan, LeavesNanGroupsOutIfAsked) {
   Answers answers(story.geometry, 3);
   const Asked asked(story, std::vector<std::int64_t>{70, 6, 60});
   ASSERT_TRUE(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kExclude, workspace, answers.rows_from(0)).ok());
-  EXPECT_TRUE(same_bytes<std::int32_t>(answers.row(0), row_for(story, 70, scores_of(story, snapshot.layer(0), 70), NanPolicy::kExclude)));
+  EXPECT_TRUE(same_bytes<std::int32_t>(
+      answers.row(0), row_for(story, 70, scores_of(story, snapshot.layer(0), 70), NanPolicy::kExclude)));
   EXPECT_EQ(answers.counts[0], 8) << "69 other groups fill the budget";
   EXPECT_EQ(std::count(answers.row(0).begin(), answers.row(0).end(), 33), 0);
   EXPECT_TRUE(same_bytes<std::int32_t>(answers.row(1), std::vector<std::int32_t>{0, 1, 3, 4, 5, 6})) << "shorter";
@@ -159,7 +167,9 @@ TEST(Plan, DoesNotScoreWhereEverythingFitsSoANanIsNotMetThere) {
   Workspace workspace = *Workspace::create(story.geometry, 100);
   Answers answers(story.geometry, 1);
   const Snapshot snapshot = held.snapshot();
-  ASSERT_TRUE(plan(snapshot.layer(0), Asked(story, std::vector<std::int64_t>{6}).for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
+  ASSERT_TRUE(plan(snapshot.layer(0), Asked(story, std::vector<std::int64_t>{6}).for_plan(), NanPolicy::kRefuse,
+                   workspace, answers.rows_from(0))
+                  .ok());
   EXPECT_EQ(answers.counts[0], 7);
   EXPECT_EQ(workspace.done().groups_scored, 0);
 }
@@ -174,7 +184,9 @@ TEST(Plan, TakesAnIndexQueryThatIsNotANumberForNanScores) {
   for (const std::int64_t token : {80, 90}) {
     Answers answers(story.geometry, 1);
     const Asked asked(story, std::vector<std::int64_t>{token});
-    EXPECT_TRUE(fails_with(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)), Code::kNotANumber, "scores", 0, 0));
+    EXPECT_TRUE(
+        fails_with(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)),
+                   Code::kNotANumber, "scores", 0, 0));
     EXPECT_TRUE(answers.rows_untouched());
   }
 }
@@ -192,7 +204,8 @@ Story story_near_the_end_of_f32(int turn, Random& random) {
   for (std::int64_t i = 0; i < story.index_queries.elements(); ++i) {
     story.index_queries.set(i, story.index_queries.get(i) * query_scale * (i / 24 % 4 == turn % 4 ? 1e-4f : 1.0f));
   }
-  for (std::int64_t i = 0; i < story.index_keys.elements(); ++i) story.index_keys.set(i, story.index_keys.get(i) * key_scale);
+  for (std::int64_t i = 0; i < story.index_keys.elements(); ++i)
+    story.index_keys.set(i, story.index_keys.get(i) * key_scale);
   return story;
 }
 
@@ -202,9 +215,9 @@ float largest_magnitude(std::span<const float> values) {
   return largest;
 }
 
-// plan() may look for NaN only where a bound on the scores says that one could arise. The bound must never say no wrongly:
-// plan refuses exactly what the scores themselves show, for one query and for many, with and without a known bound of the
-// keys.
+// plan() may look for NaN only where a bound on the scores says that one could arise. The bound must never say no
+// wrongly: plan refuses exactly what the scores themselves show, for one query and for many, with and without a known
+// bound of the keys.
 TEST(Plan, RefusesExactlyWhereTheScoresHoldANan) {
   Random random(146);
   std::int64_t refused = 0;
@@ -218,7 +231,8 @@ TEST(Plan, RefusesExactlyWhereTheScoresHoldANan) {
     LayerView layer = snapshot.layer(0);
     if (turn % 2 == 1) {
       layer.pooled.max_abs = 0.0f;
-      for (std::int64_t i = 0; i < story.index_keys.elements(); ++i) layer.pooled.max_abs = std::max(layer.pooled.max_abs, std::fabs(story.index_keys.get(i)));
+      for (std::int64_t i = 0; i < story.index_keys.elements(); ++i)
+        layer.pooled.max_abs = std::max(layer.pooled.max_abs, std::fabs(story.index_keys.get(i)));
     }
     for (const std::int64_t queries : {1, 150}) {
       std::vector<std::int64_t> tokens;  // those with more groups than the budget
@@ -227,7 +241,8 @@ TEST(Plan, RefusesExactlyWhereTheScoresHoldANan) {
       std::vector<std::vector<float>> scores;
       for (std::int64_t q = 0; q < queries; ++q) {
         scores.push_back(scores_of(story, layer, tokens[static_cast<std::size_t>(q)]));
-        const auto nan = std::find_if(scores.back().begin(), scores.back().end(), [](float s) { return std::isnan(s); });
+        const auto nan =
+            std::find_if(scores.back().begin(), scores.back().end(), [](float s) { return std::isnan(s); });
         if (first_nan.row < 0 && nan != scores.back().end()) first_nan = {q, nan - scores.back().begin()};
       }
       Workspace workspace = *Workspace::create(story.geometry, 30);
@@ -235,7 +250,8 @@ TEST(Plan, RefusesExactlyWhereTheScoresHoldANan) {
       const Asked asked(story, tokens);
       const Status status = plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0));
       if (first_nan.row >= 0) {
-        EXPECT_TRUE(fails_with(status, Code::kNotANumber, "scores", first_nan.row, first_nan.index)) << turn << ", " << queries;
+        EXPECT_TRUE(fails_with(status, Code::kNotANumber, "scores", first_nan.row, first_nan.index))
+            << turn << ", " << queries;
         EXPECT_TRUE(answers.rows_untouched());
         ++refused;
         continue;
@@ -244,7 +260,8 @@ TEST(Plan, RefusesExactlyWhereTheScoresHoldANan) {
       ++accepted;
       for (std::int64_t q = 0; q < queries; ++q) {
         const auto& own = scores[static_cast<std::size_t>(q)];
-        EXPECT_TRUE(same_bytes<std::int32_t>(answers.row(q), row_for(story, tokens[static_cast<std::size_t>(q)], own))) << turn << ", " << q;
+        EXPECT_TRUE(same_bytes<std::int32_t>(answers.row(q), row_for(story, tokens[static_cast<std::size_t>(q)], own)))
+            << turn << ", " << q;
       }
       const float largest = largest_magnitude(scores.back());
       infinite += std::isinf(largest) ? 1 : 0;
@@ -273,13 +290,16 @@ TEST(Plan, AndAttendReadOnlyWhatTheQuerySees) {
   ASSERT_TRUE(ask(layer.view(), story, token, workspace, clean).ok());
   EXPECT_EQ(clean.counts[0], 100);
   for (std::int64_t page = 1; page < layer.pages(); ++page) layer.forbid_page(page);
-  for (std::int64_t page = 2; page < layer.pooled_pages(); ++page) layer.forbid_pooled_page(page);  // 25 groups see two panels
+  for (std::int64_t page = 2; page < layer.pooled_pages(); ++page)
+    layer.forbid_pooled_page(page);  // 25 groups see two panels
   workspace.clear_done();
   for (const NanPolicy nan : {NanPolicy::kRefuse, NanPolicy::kExclude}) {
     Answers answers(geometry, 1);
     const Asked asked(story, token);
     ASSERT_TRUE(plan(layer.view(), asked.for_plan(), nan, workspace, answers.rows_from(0)).ok());
-    ASSERT_TRUE(attend(layer.view(), asked.for_attend(), answers.rows_from(0), workspace, answers.output.writable(), answers.lse.writable()).ok());
+    ASSERT_TRUE(attend(layer.view(), asked.for_attend(), answers.rows_from(0), workspace, answers.output.writable(),
+                       answers.lse.writable())
+                    .ok());
     EXPECT_TRUE(same_answers(answers, clean));
   }
   EXPECT_EQ(workspace.done().row_tokens, 200);
@@ -311,12 +331,15 @@ TEST(Plan, TakesStridesPast32Bits) {
   MappedMemory weights_memory(2 * far + 4096);
   if (queries_memory.data() == nullptr || weights_memory.data() == nullptr) GTEST_SKIP() << "no such address space";
   for (std::int64_t q = 0; q < 3; ++q) {
-    std::memcpy(queries_memory.data() + q * far, story.index_queries.view().at(positions[static_cast<std::size_t>(q)]), 3 * 8 * 4);
-    std::memcpy(weights_memory.data() + q * far, story.head_weights.view().at(positions[static_cast<std::size_t>(q)]), 3 * 4);
+    std::memcpy(queries_memory.data() + q * far, story.index_queries.view().at(positions[static_cast<std::size_t>(q)]),
+                3 * 8 * 4);
+    std::memcpy(weights_memory.data() + q * far, story.head_weights.view().at(positions[static_cast<std::size_t>(q)]),
+                3 * 4);
   }
   const void* far_queries = queries_memory.data();
   const void* far_weights = weights_memory.data();
-  IndexQueries queries{dense_view(far_queries, DType::kF32, {3, 3, 8}), dense_view(far_weights, DType::kF32, {3, 3}), positions};
+  IndexQueries queries{dense_view(far_queries, DType::kF32, {3, 3, 8}), dense_view(far_weights, DType::kF32, {3, 3}),
+                       positions};
   queries.queries.stride_bytes[0] = far;
   queries.head_weights.stride_bytes[0] = far;
   Answers answers(story.geometry, 3);
@@ -329,7 +352,8 @@ TEST(Plan, TakesStridesPast32Bits) {
 TEST(Plan, InfiniteScoresAreScores) {
   // One head, one dim: the score is the key times the query, past f32 where it is large.
   Story story(finished_keys(false), 40, 154);
-  for (std::int64_t i = 0; i < story.index_queries.elements(); ++i) story.index_queries.set(i, i % 8 == 0 ? 1e30f : 0.0f);
+  for (std::int64_t i = 0; i < story.index_queries.elements(); ++i)
+    story.index_queries.set(i, i % 8 == 0 ? 1e30f : 0.0f);
   for (std::int64_t t = 0; t < 40; ++t) story.index_keys.set(t * 8, t % 4 == 0 ? 1e30f : t % 4 == 1 ? -1e30f : 1.0f);
   HeldStory held(story, 40);
   const Snapshot snapshot = held.snapshot();

@@ -24,8 +24,9 @@ PooledKeys first_groups(const PooledKeys& pooled, std::int64_t groups) {
 
 }  // namespace
 
-QueryBlock::QueryBlock(const LayerView& layer, const IndexQueries& queries, const ScoreKernels& kernels, const PlanShape& shape,
-                       std::int64_t first, std::int64_t count, std::int64_t groups, PlanScratch& scratch)
+QueryBlock::QueryBlock(const LayerView& layer, const IndexQueries& queries, const ScoreKernels& kernels,
+                       const PlanShape& shape, std::int64_t first, std::int64_t count, std::int64_t groups,
+                       PlanScratch& scratch)
     : geometry_(*layer.geometry),
       kernels_(kernels),
       first_(first),
@@ -46,13 +47,15 @@ bool QueryBlock::cannot_overflow(float largest) const {
   const std::int64_t heads = geometry_.index_heads();
   const auto* queries = reinterpret_cast<const std::byte*>(scratch_.queries.data());
   const float query = kernels_.max_abs(queries, count_ * heads * geometry_.index_dim(), DType::kF32);
-  const double dot = static_cast<double>(geometry_.index_dim()) * static_cast<double>(query) * static_cast<double>(largest);
+  const double dot =
+      static_cast<double>(geometry_.index_dim()) * static_cast<double>(query) * static_cast<double>(largest);
   if (!(dot < kSafe)) return false;
   for (std::int64_t q = 0; q < count_; ++q) {
     double weights = static_cast<double>(heads);
     if (!head_weights_.empty()) {
       weights = 0.0;
-      for (std::int64_t h = 0; h < heads; ++h) weights += std::fabs(static_cast<double>(scratch_.head_weights.data()[q * heads + h]));
+      for (std::int64_t h = 0; h < heads; ++h)
+        weights += std::fabs(static_cast<double>(scratch_.head_weights.data()[q * heads + h]));
     }
     if (!(weights * dot < kSafe)) return false;
   }

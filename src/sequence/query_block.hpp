@@ -5,13 +5,13 @@
 #include <span>
 
 #include "score/score_kernels.hpp"
-#include "seriatim/sequence.hpp"
 #include "sequence/plan_scratch.hpp"
+#include "seriatim/sequence.hpp"
 
 namespace seriatim {
 
-// Queries first .. first + count - 1 of a call. All of them are scored against what the furthest one sees; each looks at
-// its own part.
+// Queries first .. first + count - 1 of a call. All of them are scored against what the furthest one sees; each looks
+// at its own part.
 class QueryBlock {
  public:
   // Takes   groups: of the furthest query, 0 where none needs scores; scratch: of who packs, for the scores too
@@ -25,7 +25,9 @@ class QueryBlock {
   std::int64_t groups() const { return pooled_.groups; }
   std::int64_t panels() const { return panels_.count(); }
   // Multiplications and additions of one panel.
-  std::int64_t panel_flops() const { return 2 * Panels::kLanes * count_ * geometry_.index_heads() * geometry_.index_dim(); }
+  std::int64_t panel_flops() const {
+    return 2 * Panels::kLanes * count_ * geometry_.index_heads() * geometry_.index_dim();
+  }
 
   // Comes before all that follows.
   void pack() const;

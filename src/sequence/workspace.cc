@@ -23,13 +23,17 @@ Status check_limits(const Geometry& geometry, std::int64_t max_visible_tokens, i
 
 Status check_workspace(const Workspace::Impl& work, const Geometry& geometry) {
   const WorkerScratch& scratch = work.workers.front();
-  const auto holds = [](const auto& memory, std::int64_t entries) { return static_cast<std::int64_t>(memory.size()) >= entries; };
+  const auto holds = [](const auto& memory, std::int64_t entries) {
+    return static_cast<std::int64_t>(memory.size()) >= entries;
+  };
   if (scratch.plan.holds(plan_shape(geometry, work.max_visible_tokens)) &&
       holds(scratch.attend, attend_worker_floats(geometry)) &&
-      holds(work.attend_splits, attend_split_slots(static_cast<int>(work.workers.size())) * attend_partial_floats(geometry))) {
+      holds(work.attend_splits,
+            attend_split_slots(static_cast<int>(work.workers.size())) * attend_partial_floats(geometry))) {
     return {};
   }
-  return Status::error(Code::kInvalidArgument, "workspace", "workspace: made for another geometry, with less scratch than this one needs");
+  return Status::error(Code::kInvalidArgument, "workspace",
+                       "workspace: made for another geometry, with less scratch than this one needs");
 }
 
 Result<std::int64_t> Workspace::bytes(const Geometry& geometry, std::int64_t max_visible_tokens, int concurrency) {
@@ -60,10 +64,12 @@ Result<Workspace> Workspace::create(const Geometry& geometry, std::int64_t max_v
       worker.plan = PlanScratch(plan_shape(geometry, max_visible_tokens));
       worker.attend.resize(static_cast<std::size_t>(attend_worker_floats(geometry)));
     }
-    impl->attend_splits.resize(static_cast<std::size_t>(attend_split_slots(executor.concurrency()) * attend_partial_floats(geometry)));
+    impl->attend_splits.resize(
+        static_cast<std::size_t>(attend_split_slots(executor.concurrency()) * attend_partial_floats(geometry)));
     return Workspace(std::move(impl));
   } catch (const std::bad_alloc&) {
-    return Status::error(Code::kOutOfMemory, "workspace", fmt::format("workspace: the system refused {} bytes", *total));
+    return Status::error(Code::kOutOfMemory, "workspace",
+                         fmt::format("workspace: the system refused {} bytes", *total));
   }
 }
 

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "seriatim/sequence.hpp"
 #include "sequence/plan_scratch.hpp"
+#include "seriatim/sequence.hpp"
 
 namespace seriatim {
 

@@ -25,7 +25,8 @@ class WideExecutor final : public Executor {
   int workers_;
 };
 
-// Kind of transformers#48788 and llama.cpp#25468: scratch of queries x keys that is only found out by running out of it.
+// Kind of transformers#48788 and llama.cpp#25468: scratch of queries x keys that is only found out by running out of
+// it.
 TEST(Workspace, TakesExactlyTheBytesItSaysBeforehand) {
   (void)Workspace::create(*Geometry::admit(small_path()), 1);  // the kernels are chosen once in a process
   for (const std::int64_t group_tokens : {1, 4}) {
@@ -51,7 +52,8 @@ TEST(Workspace, GrowsWithTheVisibleTokensAndNotWithTheQueries) {
   const std::int64_t short_run = *Workspace::bytes(geometry, 4096, 1);
   const std::int64_t long_run = *Workspace::bytes(geometry, 262'144, 1);
   const std::int64_t planned = plan_row_scratch_entries(geometry, 262'144) - plan_row_scratch_entries(geometry, 4096);
-  EXPECT_EQ(long_run - short_run, (32 * (65'552 - 1040) + planned) * 4) << "scores of a block of 32 queries, by whole panels";
+  EXPECT_EQ(long_run - short_run, (32 * (65'552 - 1040) + planned) * 4)
+      << "scores of a block of 32 queries, by whole panels";
   EXPECT_LT(long_run, std::int64_t{16} << 20);
 }
 
@@ -70,7 +72,8 @@ TEST(Workspace, PlanAndAttendAllocateNothing) {
   for (const NanPolicy nan : {NanPolicy::kRefuse, NanPolicy::kExclude}) {
     const HeapUse use = heap_use_of([&] {
       planned = plan(layer, index_queries, nan, workspace, answers.rows_from(0));
-      attended = attend(layer, queries, answers.rows_from(0), workspace, answers.output.writable(), answers.lse.writable());
+      attended =
+          attend(layer, queries, answers.rows_from(0), workspace, answers.output.writable(), answers.lse.writable());
     });
     EXPECT_EQ(use.calls, 0);
     EXPECT_TRUE(planned.ok() && attended.ok());
@@ -81,8 +84,10 @@ TEST(Workspace, PlanAndAttendAllocateNothing) {
 TEST(Workspace, RefusesLimitsThatAreNone) {
   const Geometry geometry = *Geometry::admit(small_path());
   EXPECT_TRUE(fails_with(Workspace::create(geometry, -1).status(), Code::kInvalidArgument, "visible"));
-  EXPECT_TRUE(fails_with(Workspace::create(geometry, Geometry::kPositions + 1).status(), Code::kInvalidArgument, "visible"));
-  EXPECT_TRUE(fails_with(Workspace::bytes(geometry, std::numeric_limits<std::int64_t>::max(), 1).status(), Code::kInvalidArgument, "visible"));
+  EXPECT_TRUE(
+      fails_with(Workspace::create(geometry, Geometry::kPositions + 1).status(), Code::kInvalidArgument, "visible"));
+  EXPECT_TRUE(fails_with(Workspace::bytes(geometry, std::numeric_limits<std::int64_t>::max(), 1).status(),
+                         Code::kInvalidArgument, "visible"));
   EXPECT_TRUE(fails_with(Workspace::bytes(geometry, 100, 0).status(), Code::kInvalidArgument, "executor"));
   WideExecutor none(-1);
   EXPECT_TRUE(fails_with(Workspace::create(geometry, 100, none).status(), Code::kInvalidArgument, "executor"));
@@ -95,7 +100,8 @@ TEST(Workspace, SizesPast32BitsAreStatedWithoutAllocating) {
   const HeapUse use = heap_use_of([&] { stated = *Workspace::bytes(geometry, Geometry::kPositions, 1); });
   EXPECT_GT(stated, std::int64_t{1} << 34);
   EXPECT_EQ(use.calls, 0);
-  EXPECT_TRUE(fails_with(Workspace::bytes(geometry, Geometry::kPositions, std::numeric_limits<int>::max()).status(), Code::kOverflow, "workspace"));
+  EXPECT_TRUE(fails_with(Workspace::bytes(geometry, Geometry::kPositions, std::numeric_limits<int>::max()).status(),
+                         Code::kOverflow, "workspace"));
 }
 
 TEST(Workspace, SaysThatTheSystemRefusedMemory) {
@@ -130,9 +136,14 @@ TEST(Workspace, CountsTheWorkOfSuccessfulCalls) {
   EXPECT_FALSE(plan_for({34, 199, 198}, NanPolicy::kRefuse).ok());
   expect({.queries = 3, .dense_rows = 1, .groups_scored = 9 + 49, .groups_selected = 24, .row_tokens = 35 + 32 + 35});
   ASSERT_TRUE(plan_for({1}, NanPolicy::kExclude).ok());
-  expect({.queries = 4, .dense_rows = 2, .groups_scored = 9 + 49, .groups_selected = 24, .row_tokens = 35 + 32 + 35 + 2});
+  expect(
+      {.queries = 4, .dense_rows = 2, .groups_scored = 9 + 49, .groups_selected = 24, .row_tokens = 35 + 32 + 35 + 2});
   ASSERT_TRUE(plan_for({34}, NanPolicy::kExclude).ok());
-  expect({.queries = 5, .dense_rows = 3, .groups_scored = 9 + 49 + 8, .groups_selected = 32, .row_tokens = 35 + 32 + 35 + 2 + 35});
+  expect({.queries = 5,
+          .dense_rows = 3,
+          .groups_scored = 9 + 49 + 8,
+          .groups_selected = 32,
+          .row_tokens = 35 + 32 + 35 + 2 + 35});
   workspace.clear_done();
   expect({});
 }

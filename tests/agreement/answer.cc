@@ -24,7 +24,8 @@ HostTensor pick(const HostTensor& from, const std::vector<std::int64_t>& rows) {
   HostTensor picked = view.rank == 2 ? HostTensor(from.dtype(), {count, view.shape[1]})
                                      : HostTensor(from.dtype(), {count, view.shape[1], view.shape[2]});
   for (std::int64_t i = 0; i < count; ++i) {
-    std::memcpy(picked.writable().at(i), view.at(rows[static_cast<std::size_t>(i)]), static_cast<std::size_t>(view.stride_bytes[0]));
+    std::memcpy(picked.writable().at(i), view.at(rows[static_cast<std::size_t>(i)]),
+                static_cast<std::size_t>(view.stride_bytes[0]));
   }
   return picked;
 }
@@ -87,7 +88,8 @@ class Run {
     if (!p_.coordinates.empty()) batch.coordinates = p_.coordinates.data() + first;
     if (Status s = transaction->append(sequence_, 0, batch); !s.ok()) return s;
     std::vector<std::int64_t> asked;
-    for (; next_ < p_.count() && p_.positions[static_cast<std::size_t>(next_)] < p_.anchor + first + tokens; ++next_) asked.push_back(next_);
+    for (; next_ < p_.count() && p_.positions[static_cast<std::size_t>(next_)] < p_.anchor + first + tokens; ++next_)
+      asked.push_back(next_);
     if (!asked.empty()) {
       const auto layer = transaction->layer(sequence_, 0);
       if (!layer.ok()) return layer.status();
@@ -141,13 +143,17 @@ class Run {
       scores = score_all(way_.kernels, layer, index_queries.view(), or_nothing(head_weights), positions);
     }
     for (std::int64_t i = 0; i < count; ++i) {
-      if (Status s = keep(asked[static_cast<std::size_t>(i)], rows, i, scores[static_cast<std::size_t>(i)], output, lse); !s.ok()) return s;
+      if (Status s =
+              keep(asked[static_cast<std::size_t>(i)], rows, i, scores[static_cast<std::size_t>(i)], output, lse);
+          !s.ok())
+        return s;
     }
     return {};
   }
 
   // Writes the answer of place `from` of a batch to `query`, or compares where there is one already.
-  Status keep(std::int64_t query, const Rows& rows, std::int64_t from, const std::vector<float>& scores, const HostTensor& output, const HostTensor& lse) {
+  Status keep(std::int64_t query, const Rows& rows, std::int64_t from, const std::vector<float>& scores,
+              const HostTensor& output, const HostTensor& lse) {
     const auto at = static_cast<std::size_t>(query);
     const bool again = counts_[at] >= 0;
     bool same = true;
@@ -167,7 +173,8 @@ class Run {
     if (!again) scores_[at] = scores;
     put(scores_[at].data(), scores.data(), static_cast<std::int64_t>(scores.size()) * 4);
     if (same) return {};
-    return Status::error(Code::kCorrupt, "batch", fmt::format("batch: query {} has two answers in one batch", query), {query, -1});
+    return Status::error(Code::kCorrupt, "batch", fmt::format("batch: query {} has two answers in one batch", query),
+                         {query, -1});
   }
 
   Result<Answer> collect() {
@@ -188,7 +195,9 @@ class Run {
     }
     for (std::int64_t group = 0; device_ == nullptr && group < layer.pooled.groups; ++group) {
       for (std::int64_t i = 0; i < layer.pooled.dim; ++i) {
-        add(Part::kPooled, {layer.pooled.group(group) + i * PooledKeys::kPanelGroups * element, static_cast<std::size_t>(element)}, element);
+        add(Part::kPooled,
+            {layer.pooled.group(group) + i * PooledKeys::kPanelGroups * element, static_cast<std::size_t>(element)},
+            element);
       }
     }
     for (const auto& scores : scores_) add(Part::kScores, std::as_bytes(std::span(scores)), 4);
@@ -220,18 +229,24 @@ class Run {
 
 const char* part_name(Part part) {
   switch (part) {
-    case Part::kPooled: return "pooled";
-    case Part::kScores: return "scores";
-    case Part::kRows: return "rows";
-    case Part::kOutput: return "output";
-    case Part::kLse: return "lse";
+    case Part::kPooled:
+      return "pooled";
+    case Part::kScores:
+      return "scores";
+    case Part::kRows:
+      return "rows";
+    case Part::kOutput:
+      return "output";
+    case Part::kLse:
+      return "lse";
   }
   return "";
 }
 
 std::string Way::name() const {
-  std::string name = !device.backend.empty() ? fmt::format("{}, work-groups of {}", device.backend, device.work_group)
-                                             : fmt::format("{}, {} thread{}", kernels.name(), threads, threads == 1 ? "" : "s");
+  std::string name = !device.backend.empty()
+                         ? fmt::format("{}, work-groups of {}", device.backend, device.work_group)
+                         : fmt::format("{}, {} thread{}", kernels.name(), threads, threads == 1 ? "" : "s");
   if (batch == Batch::kAlone) name += ", each query alone";
   if (batch == Batch::kNeighbours) name += ", among neighbours";
   if (chunk > 0) name += fmt::format(", chunks of {}", chunk);

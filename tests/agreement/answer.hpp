@@ -23,7 +23,8 @@ enum class Batch : std::uint8_t {
   kNeighbours,  // in another order, each more than once
 };
 
-// On the first device of a backend that keeps the bits, by work-groups of so many lanes; "emulated" is CUDA without a GPU.
+// On the first device of a backend that keeps the bits, by work-groups of so many lanes; "emulated" is CUDA without a
+// GPU.
 struct DeviceWay {
   std::string backend;  // empty: none
   std::int64_t work_group = 0;
@@ -34,7 +35,7 @@ struct Way {
   Executor* executor = nullptr;
   int threads = 1;
   Batch batch = Batch::kTogether;
-  DeviceWay device = {};  // with a backend: there, not on the host
+  DeviceWay device = {};   // with a backend: there, not on the host
   std::int64_t chunk = 0;  // so many tokens are appended, and their queries asked before the commit; 0: all at once
 
   std::string name() const;

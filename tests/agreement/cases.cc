@@ -57,13 +57,18 @@ class List {
       if (entry.path().extension() == ".safetensors") paths.push_back(entry.path().string());
     }
     std::sort(paths.begin(), paths.end());
-    for (const std::string& path : paths) cases_.push_back({"capture_" + std::filesystem::path(path).stem().string(), true, path, {}, 0});
+    for (const std::string& path : paths)
+      cases_.push_back({"capture_" + std::filesystem::path(path).stem().string(), true, path, {}, 0});
   }
 
   // Every token asks, from the first on.
   void add_small() {
     for (const DType dtype : kDTypes) {
-      Recipe r{.geometry = small_geometry(dtype), .tokens = 193, .asked = tokens_between(0, 192), .anchor = 5, .output_dtype = dtype};
+      Recipe r{.geometry = small_geometry(dtype),
+               .tokens = 193,
+               .asked = tokens_between(0, 192),
+               .anchor = 5,
+               .output_dtype = dtype};
       r.sinks = dtype == DType::kBf16;
       add(fmt::format("small_{}", dtype_name(dtype)), r);
     }
@@ -119,17 +124,22 @@ class List {
           r.geometry.index_heads = 5;
           r.geometry.index_dim = 24;
           r.head_weights = weights;
-          add(fmt::format("score_{}_{}{}", kPlaceNames[place], relu ? "relu" : "linear", weights ? "_weighted" : ""), r);
+          add(fmt::format("score_{}_{}{}", kPlaceNames[place], relu ? "relu" : "linear", weights ? "_weighted" : ""),
+              r);
         }
       }
     }
   }
 
   void add_adversarial() {
-    Recipe ties{.geometry = small_geometry(DType::kF32), .tokens = 300, .asked = tokens_between(60, 299, 17), .distinct_keys = 3};
+    Recipe ties{.geometry = small_geometry(DType::kF32),
+                .tokens = 300,
+                .asked = tokens_between(60, 299, 17),
+                .distinct_keys = 3};
     ties.geometry.index_rotary_dim = 0;
     add("ties", ties);
-    for (const DType dtype : kDTypes) {  // products, norms and outputs among the subnormals; in f16 the stored elements too
+    for (const DType dtype :
+         kDTypes) {  // products, norms and outputs among the subnormals; in f16 the stored elements too
       Recipe tiny{.geometry = small_geometry(dtype), .tokens = 150, .asked = tokens_between(40, 149, 9)};
       const bool half = dtype == DType::kF16;
       tiny.key_shift = half ? -16 : -110;
@@ -139,17 +149,24 @@ class List {
       add(fmt::format("subnormal_{}", dtype_name(dtype)), tiny);
     }
     // Logits hundreds apart: probabilities that are exactly 0, a maximum that moves from split to split.
-    Recipe spread{.geometry = small_geometry(DType::kF32), .tokens = 900, .asked = tokens_between(600, 899, 41), .sinks = true};
+    Recipe spread{
+        .geometry = small_geometry(DType::kF32), .tokens = 900, .asked = tokens_between(600, 899, 41), .sinks = true};
     spread.geometry.budget_tokens = 520;
     spread.key_shift = 4;
     spread.query_shift = 4;
     add("spread_logits", spread);
-    Recipe huge{.geometry = small_geometry(DType::kBf16), .tokens = 150, .asked = tokens_between(40, 149, 9), .value_shift = 120};
+    Recipe huge{.geometry = small_geometry(DType::kBf16),
+                .tokens = 150,
+                .asked = tokens_between(40, 149, 9),
+                .value_shift = 120};
     huge.index_shift = 60;
     huge.key_shift = 40;
     huge.query_shift = -40;
     add("huge_values", huge);
-    Recipe axes{.geometry = small_geometry(DType::kBf16), .tokens = 150, .asked = tokens_between(30, 149, 7), .coordinates = true};
+    Recipe axes{.geometry = small_geometry(DType::kBf16),
+                .tokens = 150,
+                .asked = tokens_between(30, 149, 7),
+                .coordinates = true};
     axes.geometry.index_rotary_dim = 8;
     axes.geometry.rope_axes = {0, 1, 2, 0};
     add("rope_axes", axes);

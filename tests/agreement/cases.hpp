@@ -11,7 +11,7 @@ namespace seriatim::agreement {
 
 struct Case {
   std::string name;
-  bool quick = true;  // part of --quick
+  bool quick = true;    // part of --quick
   std::string capture;  // the capture's path, or empty: generated
   Recipe recipe;
   std::uint64_t seed = 0;

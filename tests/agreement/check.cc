@@ -36,7 +36,8 @@ std::vector<Way> Checker::ways() const {
   for (const Kernels& kernels : kernels_) {
     const Way plain{.kernels = kernels, .executor = executors_[0].get()};
     ways.push_back(plain);
-    const bool all = extent_ == Extent::kFull || (extent_ == Extent::kQuick && (kernels == kernels_.front() || kernels.is_reference()));
+    const bool all = extent_ == Extent::kFull ||
+                     (extent_ == Extent::kQuick && (kernels == kernels_.front() || kernels.is_reference()));
     if (extent_ == Extent::kLean && kernels == kernels_.front()) {
       ways.push_back(plain);
       ways.back().chunk = 1;
@@ -93,7 +94,8 @@ std::string Checker::where(const Problem& problem, const Answer& got, Part part)
   if (is.size() != want.size()) return "of another length than this build's reference gives";
   if (is == want) return "just what this build's reference gives";
   const auto at = std::mismatch(is.begin(), is.end(), want.begin()).first - is.begin();
-  return fmt::format("this build's reference gives another value {}", at * got.values_of(part) / static_cast<std::int64_t>(is.size()));
+  return fmt::format("this build's reference gives another value {}",
+                     at * got.values_of(part) / static_cast<std::int64_t>(is.size()));
 }
 
 bool Checker::check_inputs(const Case& one, const Problem& problem) {
@@ -112,8 +114,8 @@ bool Checker::check_answer(const Case& one, const Problem& problem, const Way& w
     if (due == nullptr) {
       same = report(fmt::format("{}: the file has no digest of it", part_name(part)));
     } else if (is != *due) {
-      same = report(fmt::format("{} by {}: {} values with digest {}, due are {} with {}; {}", part_name(part), way.name(), is.values,
-                                is.hex, due->values, due->hex, where(problem, got, part)));
+      same = report(fmt::format("{} by {}: {} values with digest {}, due are {} with {}; {}", part_name(part),
+                                way.name(), is.values, is.hex, due->values, due->hex, where(problem, got, part)));
     } else {
       ++digests_;
       values_ += is.values;
@@ -175,10 +177,14 @@ Status Checker::finish(const std::string& path) const {
   for (const Kernels& kernels : kernels_) names += fmt::format("{}{}", names.empty() ? "" : ",", kernels.name());
   const std::string device = extent_ == Extent::kLean || device_backends().empty() ? "none" : device_products();
   const std::string closing = fmt::format(
-      "kernels {}\ndevice {}\ncases {}\nleft_out {}\nanswers {}\ndigests {}\nvalues {}\nflips {}\nfailed {}\n", names, device, passed_ + failed_, left_out_, answers_, digests_, values_, flips_, failed_);
-  std::printf("kernels: %s\ndevice: %s\n%lld cases left out by the extent asked for\n%lld answers: %lld digests of %lld values compared, %lld flipped bits seen\n%lld passed, %lld failed\n", names.c_str(), device.c_str(),
-              static_cast<long long>(left_out_), static_cast<long long>(answers_), static_cast<long long>(digests_), static_cast<long long>(values_),
-              static_cast<long long>(flips_), static_cast<long long>(passed_), static_cast<long long>(failed_));
+      "kernels {}\ndevice {}\ncases {}\nleft_out {}\nanswers {}\ndigests {}\nvalues {}\nflips {}\nfailed {}\n", names,
+      device, passed_ + failed_, left_out_, answers_, digests_, values_, flips_, failed_);
+  std::printf(
+      "kernels: %s\ndevice: %s\n%lld cases left out by the extent asked for\n%lld answers: %lld digests of %lld values "
+      "compared, %lld flipped bits seen\n%lld passed, %lld failed\n",
+      names.c_str(), device.c_str(), static_cast<long long>(left_out_), static_cast<long long>(answers_),
+      static_cast<long long>(digests_), static_cast<long long>(values_), static_cast<long long>(flips_),
+      static_cast<long long>(passed_), static_cast<long long>(failed_));
   if (path.empty()) return {};
   std::ofstream out(path);
   out << closing;
@@ -195,7 +201,8 @@ Status write_case(const Case& one, DigestFile& file) {
   if (right->sparse_rows == 0) return Status::error(Code::kCorrupt, "case", "case: no row leaves anything out");
   file.put(one.name, "inputs", digest_of_inputs(*problem));
   for (const Part part : kParts) {
-    if (right->values_of(part) == 0) return Status::error(Code::kCorrupt, part_name(part), fmt::format("{}: nothing", part_name(part)));
+    if (right->values_of(part) == 0)
+      return Status::error(Code::kCorrupt, part_name(part), fmt::format("{}: nothing", part_name(part)));
     file.put(one.name, part_name(part), digest_of(*right, part));
   }
   return {};

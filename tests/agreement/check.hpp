@@ -16,7 +16,7 @@ namespace seriatim::agreement {
 enum class Extent : std::uint8_t {
   kFull,   // every case in every way
   kQuick,  // the quick cases; the fastest kernels and the reference in every way, the others once
-  kLean,   // the quick cases; each kernels once and one-token decode with the first, flips in small cases: for emulators
+  kLean,  // the quick cases; each kernels once and one-token decode with the first, flips in small cases: for emulators
 };
 
 class Checker {

@@ -22,7 +22,8 @@ Result<std::shared_ptr<Device>> device_of(const DeviceWay& way) {
   auto& device = opened[{way.backend, way.work_group}];
   if (device != nullptr) return device;
 #ifdef SERIATIM_EMULATED_CUDA
-  auto made = way.backend == "emulated" ? testing::open_emulated(way.work_group) : Device::open(way.backend, {.work_group = way.work_group});
+  auto made = way.backend == "emulated" ? testing::open_emulated(way.work_group)
+                                        : Device::open(way.backend, {.work_group = way.work_group});
 #else
   auto made = Device::open(way.backend, {.work_group = way.work_group});
 #endif
@@ -46,7 +47,8 @@ Tensor part(Tensor batch, std::int64_t first, std::int64_t count) {
 
 class Side final : public DeviceSide {
  public:
-  Side(const Problem& problem, std::shared_ptr<Device> device) : geometry_(problem.geometry), device_(std::move(device)) {}
+  Side(const Problem& problem, std::shared_ptr<Device> device)
+      : geometry_(problem.geometry), device_(std::move(device)) {}
 
   Status prepare(const Problem& problem) {
     const std::int64_t tokens = problem.tokens() + 64 * 16 * geometry_.group_tokens();
@@ -77,11 +79,16 @@ class Side final : public DeviceSide {
     for (std::int64_t first = 0; first < count; first += kMostQueries) {
       const IndexQueries some = queries_from(queries, first, count);
       // NaN excluded: so every query is scored, also where the row is known without.
-      if (Status s = workspace_->plan(*sequence_, 0, some, NanPolicy::kExclude, {rows.data(), geometry_.row_capacity(), counts.data()}); !s.ok()) return s;
+      if (Status s = workspace_->plan(*sequence_, 0, some, NanPolicy::kExclude,
+                                      {rows.data(), geometry_.row_capacity(), counts.data()});
+          !s.ok())
+        return s;
       if (Status s = workspace_->wait(); !s.ok()) return s;
       DeviceWorkspace::Impl& work = workspace_->impl();
       std::vector<float> read(some.positions.size() * static_cast<std::size_t>(work.score_stride));
-      if (Status s = device_->impl().read(work.scores, read.data(), static_cast<std::int64_t>(read.size()) * 4); !s.ok()) return s;
+      if (Status s = device_->impl().read(work.scores, read.data(), static_cast<std::int64_t>(read.size()) * 4);
+          !s.ok())
+        return s;
       if (Status s = device_->impl().finish(); !s.ok()) return s;
       for (std::size_t q = 0; q < some.positions.size(); ++q) {
         const float* own = read.data() + static_cast<std::int64_t>(q) * work.score_stride;
@@ -99,7 +106,10 @@ class Side final : public DeviceSide {
       const Rows to{rows.positions + first * rows.stride, rows.stride, rows.counts + first};
       if (Status s = workspace_->plan(*sequence_, 0, some, NanPolicy::kRefuse, to); !s.ok()) return s;
       const AttendQueries attending{part(queries.queries, first, size), some.positions, queries.sinks};
-      if (Status s = workspace_->attend(*sequence_, 0, attending, std::nullopt, part(output, first, size), part(lse, first, size)); !s.ok()) return s;
+      if (Status s = workspace_->attend(*sequence_, 0, attending, std::nullopt, part(output, first, size),
+                                        part(lse, first, size));
+          !s.ok())
+        return s;
       if (Status s = workspace_->wait(); !s.ok()) return s;
     }
     return {};
@@ -117,7 +127,8 @@ class Side final : public DeviceSide {
     for (std::int64_t group = 0; group < keys.groups; ++group) {
       for (std::int64_t i = 0; i < keys.dim; ++i) {
         const std::int64_t at = *memory.place_of(keys.group(group)) + i * PooledKeys::kPanelGroups * element;
-        std::memcpy(dense.data() + (group * keys.dim + i) * element, all.data() + at, static_cast<std::size_t>(element));
+        std::memcpy(dense.data() + (group * keys.dim + i) * element, all.data() + at,
+                    static_cast<std::size_t>(element));
       }
     }
     return dense;
@@ -126,7 +137,8 @@ class Side final : public DeviceSide {
  private:
   IndexQueries queries_from(const IndexQueries& all, std::int64_t first, std::int64_t count) const {
     const std::int64_t size = std::min(kMostQueries, count - first);
-    return {part(all.queries, first, size), part(all.head_weights, first, size), all.positions.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size))};
+    return {part(all.queries, first, size), part(all.head_weights, first, size),
+            all.positions.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(size))};
   }
 
   const Geometry& geometry_;
@@ -142,7 +154,9 @@ std::vector<std::string> device_backends() {
   std::vector<std::string> usable;
   const auto found = list_devices();
   for (const std::string backend : {"opencl", "cuda"}) {
-    const auto keeps_bits = [&](const DeviceInfo& one) { return one.name.starts_with(backend + ":") && one.lacks().empty(); };
+    const auto keeps_bits = [&](const DeviceInfo& one) {
+      return one.name.starts_with(backend + ":") && one.lacks().empty();
+    };
     if (found.ok() && std::ranges::any_of(*found, keeps_bits)) usable.push_back(backend);
   }
 #ifdef SERIATIM_EMULATED_CUDA

@@ -1,4 +1,5 @@
-// One problem's cache as a device sees it, so that a device is one more way. Without a backend or a device there is none.
+// One problem's cache as a device sees it, so that a device is one more way. Without a backend or a device there is
+// none.
 #pragma once
 
 #include <cstdint>

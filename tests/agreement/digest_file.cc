@@ -9,7 +9,8 @@ namespace seriatim::agreement {
 namespace {
 
 constexpr std::string_view kHead =
-    "# What every way of computing the cases of tests/agreement must reproduce: case, part, how many values, XXH3-128 of their\n"
+    "# What every way of computing the cases of tests/agreement must reproduce: case, part, how many values, XXH3-128 "
+    "of their\n"
     "# little-endian bytes. Written from the scalar reference by `agreement --write` (docs/agreement.md).\n";
 
 std::string key_of(const std::string& name, std::string_view part) { return fmt::format("{} {}", name, part); }
@@ -27,8 +28,11 @@ Result<DigestFile> DigestFile::read(const std::string& path) {
     std::string name, part, rest;
     Digest digest;
     const bool four = static_cast<bool>(words >> name >> part >> digest.values >> digest.hex) && !(words >> rest);
-    if (!four || digest.values <= 0 || digest.hex.size() != 32 || !file.lines_.emplace(key_of(name, part), digest).second) {
-      return Status::error(Code::kCorrupt, "digests", fmt::format("digests: line {} is not a new case, part, count and digest", number), {-1, number});
+    if (!four || digest.values <= 0 || digest.hex.size() != 32 ||
+        !file.lines_.emplace(key_of(name, part), digest).second) {
+      return Status::error(Code::kCorrupt, "digests",
+                           fmt::format("digests: line {} is not a new case, part, count and digest", number),
+                           {-1, number});
     }
   }
   return file;

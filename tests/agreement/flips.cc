@@ -19,22 +19,32 @@ struct Flip {
 
 HostTensor& tensor_of(Problem& p, Input input) {
   switch (input) {
-    case Input::kIndexKeys: return p.index_keys;
-    case Input::kIndexQueries: return p.index_queries;
-    case Input::kKeys: return p.keys;
-    case Input::kValues: return p.values;
-    case Input::kQueries: break;
+    case Input::kIndexKeys:
+      return p.index_keys;
+    case Input::kIndexQueries:
+      return p.index_queries;
+    case Input::kKeys:
+      return p.keys;
+    case Input::kValues:
+      return p.values;
+    case Input::kQueries:
+      break;
   }
   return p.queries;
 }
 
 const char* name_of(Input input) {
   switch (input) {
-    case Input::kIndexKeys: return "index_keys";
-    case Input::kIndexQueries: return "index_queries";
-    case Input::kKeys: return "keys";
-    case Input::kValues: return "values";
-    case Input::kQueries: break;
+    case Input::kIndexKeys:
+      return "index_keys";
+    case Input::kIndexQueries:
+      return "index_queries";
+    case Input::kKeys:
+      return "keys";
+    case Input::kValues:
+      return "values";
+    case Input::kQueries:
+      break;
   }
   return "queries";
 }
@@ -79,11 +89,16 @@ std::vector<Flip> candidates(const Problem& p, const Answer& right, Part part) {
   const std::int64_t index_elements = g.index_heads() * g.index_dim();
   const std::int64_t elements = g.query_heads() * g.head_dim();
   switch (part) {
-    case Part::kPooled: add(Input::kIndexKeys, 0, 4, Bit::kFraction); break;
-    case Part::kScores: add(Input::kIndexQueries, last * index_elements, (last + 1) * index_elements, Bit::kFraction); break;
+    case Part::kPooled:
+      add(Input::kIndexKeys, 0, 4, Bit::kFraction);
+      break;
+    case Part::kScores:
+      add(Input::kIndexQueries, last * index_elements, (last + 1) * index_elements, Bit::kFraction);
+      break;
     case Part::kRows:
       add(Input::kIndexQueries, last * index_elements, (last + 1) * index_elements, Bit::kSign);
-      for (std::int64_t t = 0; t < p.tokens(); t += g.group_tokens()) flips.push_back({Input::kIndexKeys, t * g.index_dim(), Bit::kSign});
+      for (std::int64_t t = 0; t < p.tokens(); t += g.group_tokens())
+        flips.push_back({Input::kIndexKeys, t * g.index_dim(), Bit::kSign});
       break;
     case Part::kOutput:
       for (const std::int64_t token : last_row(p, right)) {

@@ -34,14 +34,15 @@ std::vector<std::vector<float>> score_all(Kernels kernels, const LayerView& laye
   const Panels panels(pooled);
   const ScoreKernels& family = score_kernels(kernels);
 
-  std::vector<float> packed(static_cast<std::size_t>(index_queries.shape[0] * index_queries.shape[1] * index_queries.shape[2]));
+  std::vector<float> packed(
+      static_cast<std::size_t>(index_queries.shape[0] * index_queries.shape[1] * index_queries.shape[2]));
   family.pack(index_queries, packed.data());
   std::vector<Line> edge(static_cast<std::size_t>((score_edge_bytes(*layer.geometry) + 63) / 64));
   const std::int64_t stride = Panels::kLanes * panels.count();
   std::vector<float> scores(positions.size() * static_cast<std::size_t>(stride));
   family.score({layer.geometry, index_queries.shape[0], packed.data(),
-                head_weights.empty() ? nullptr : reinterpret_cast<const float*>(head_weights.data), &pooled, 0, panels.count(),
-                edge.data()->bytes, scores.data(), stride});
+                head_weights.empty() ? nullptr : reinterpret_cast<const float*>(head_weights.data), &pooled, 0,
+                panels.count(), edge.data()->bytes, scores.data(), stride});
 
   std::vector<std::vector<float>> all;
   for (std::size_t q = 0; q < positions.size(); ++q) {

@@ -1,8 +1,10 @@
 // agreement: computes every case in every way that this build and machine offer and holds the results against the
-// committed digests. Ends with 0 only if all agree, at least one value was compared and every digest noticed a flipped bit.
+// committed digests. Ends with 0 only if all agree, at least one value was compared and every digest noticed a flipped
+// bit.
 //
 //   agreement [--quick | --lean] [--digests FILE] [--fixtures FOLDER] [--summary FILE]   compare
-//   agreement --write [...]                                                             write the file from the reference
+//   agreement --write [...]                                                             write the file from the
+//   reference
 #include <oneapi/tbb/global_control.h>
 
 #include <cstdio>
@@ -25,12 +27,16 @@ struct Arguments {
 };
 
 int usage(const char* fault) {
-  std::fprintf(stderr, "agreement: %s\nusage: agreement [--quick | --lean] [--write] [--digests FILE] [--fixtures FOLDER] [--summary FILE]\n", fault);
+  std::fprintf(stderr,
+               "agreement: %s\nusage: agreement [--quick | --lean] [--write] [--digests FILE] [--fixtures FOLDER] "
+               "[--summary FILE]\n",
+               fault);
   return 2;
 }
 
 int fail(const std::string& what, const Status& status) {
-  std::fprintf(stderr, "agreement: %s: %.*s\n", what.c_str(), static_cast<int>(status.message().size()), status.message().data());
+  std::fprintf(stderr, "agreement: %s: %.*s\n", what.c_str(), static_cast<int>(status.message().size()),
+               status.message().data());
   return 2;
 }
 
@@ -57,7 +63,10 @@ int run(int argc, char** argv) {
   Arguments arguments;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    std::string* value = word == "--digests" ? &arguments.digests : word == "--fixtures" ? &arguments.fixtures : word == "--summary" ? &arguments.summary : nullptr;
+    std::string* value = word == "--digests"    ? &arguments.digests
+                         : word == "--fixtures" ? &arguments.fixtures
+                         : word == "--summary"  ? &arguments.summary
+                                                : nullptr;
     if (value != nullptr) {
       if (++i == argc) return usage((word + " needs a value").c_str());
       *value = argv[i];

@@ -43,7 +43,8 @@ void repeat_groups(HostTensor& index_keys, std::int64_t group_tokens, std::int64
 // The recipes are the program's own, so what they ask for must be possible.
 void must(const Status& status, const char* what) {
   if (status.ok()) return;
-  std::fprintf(stderr, "agreement: %s: %.*s\n", what, static_cast<int>(status.message().size()), status.message().data());
+  std::fprintf(stderr, "agreement: %s: %.*s\n", what, static_cast<int>(status.message().size()),
+               status.message().data());
   std::exit(2);
 }
 
@@ -57,12 +58,13 @@ void finish_index_queries(Problem& p) {
   if (p.geometry.pooling() == Pooling::kNone) return;  // whoever finishes the keys finishes the queries
   std::vector<Coordinates> coordinates;
   if (!p.coordinates.empty()) {
-    for (const std::int64_t position : p.positions) coordinates.push_back(p.coordinates[static_cast<std::size_t>(position - p.anchor)]);
+    for (const std::int64_t position : p.positions)
+      coordinates.push_back(p.coordinates[static_cast<std::size_t>(position - p.anchor)]);
   }
   const HostTensor raw = p.index_queries;
   const ConstTensor norms = seriatim::as_const(dense_view(p.norm_weight.data(), DType::kF32, {p.geometry.index_dim()}));
-  must(prepare_index_queries(p.geometry, norms, raw.view(), p.positions.data(), coordinates.empty() ? nullptr : coordinates.data(),
-                             p.index_queries.writable()),
+  must(prepare_index_queries(p.geometry, norms, raw.view(), p.positions.data(),
+                             coordinates.empty() ? nullptr : coordinates.data(), p.index_queries.writable()),
        "index queries");
 }
 
@@ -85,7 +87,8 @@ Problem generate(const Recipe& recipe, std::uint64_t seed) {
   p.anchor = recipe.anchor;
   p.output_dtype = recipe.output_dtype;
   p.keys = draw_tensor(random, g.kv_dtype(), {recipe.tokens, g.kv_heads(), g.head_dim()}, recipe.key_shift);
-  if (!g.values_alias_keys()) p.values = draw_tensor(random, g.kv_dtype(), {recipe.tokens, g.kv_heads(), g.value_dim()}, recipe.value_shift);
+  if (!g.values_alias_keys())
+    p.values = draw_tensor(random, g.kv_dtype(), {recipe.tokens, g.kv_heads(), g.value_dim()}, recipe.value_shift);
   p.index_keys = draw_tensor(random, g.index_dtype(), {recipe.tokens, g.index_dim()}, recipe.index_shift);
   if (recipe.distinct_keys > 0) repeat_groups(p.index_keys, g.group_tokens(), recipe.distinct_keys);
   p.queries = draw_tensor(random, g.kv_dtype(), {queries, g.query_heads(), g.head_dim()}, recipe.query_shift);
@@ -94,7 +97,8 @@ Problem generate(const Recipe& recipe, std::uint64_t seed) {
   for (std::int64_t i = 0; i < g.index_dim(); ++i) p.norm_weight.push_back(draw(random, -2));
   for (std::int64_t h = 0; recipe.sinks && h < g.query_heads(); ++h) p.sinks.push_back(draw(random, 1));
   for (std::int64_t t = 0; recipe.coordinates && t < recipe.tokens; ++t) {
-    p.coordinates.push_back({static_cast<std::int32_t>(random.below(4096)), static_cast<std::int32_t>(random.below(64)), static_cast<std::int32_t>(random.below(64))});
+    p.coordinates.push_back({static_cast<std::int32_t>(random.below(4096)), static_cast<std::int32_t>(random.below(64)),
+                             static_cast<std::int32_t>(random.below(64))});
   }
   for (const std::int64_t token : recipe.asked) p.positions.push_back(recipe.anchor + token);
   finish_index_queries(p);
@@ -118,9 +122,9 @@ Result<Problem> from_capture(const std::string& path) {
 }
 
 std::string inputs_digest(const Problem& p) {
-  return digest({p.keys.bytes(), p.values.bytes(), p.index_keys.bytes(), p.queries.bytes(), p.index_queries.bytes(), p.head_weights.bytes(),
-                 std::as_bytes(std::span(p.norm_weight)), std::as_bytes(std::span(p.sinks)), std::as_bytes(std::span(p.coordinates)),
-                 std::as_bytes(std::span(p.positions))});
+  return digest({p.keys.bytes(), p.values.bytes(), p.index_keys.bytes(), p.queries.bytes(), p.index_queries.bytes(),
+                 p.head_weights.bytes(), std::as_bytes(std::span(p.norm_weight)), std::as_bytes(std::span(p.sinks)),
+                 std::as_bytes(std::span(p.coordinates)), std::as_bytes(std::span(p.positions))});
 }
 
 }  // namespace seriatim::agreement

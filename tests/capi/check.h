@@ -10,13 +10,13 @@
 extern int checks_done;
 extern int checks_failed;
 
-#define CHECK(condition)                                                       \
-  do {                                                                         \
-    ++checks_done;                                                             \
-    if (!(condition)) {                                                        \
-      ++checks_failed;                                                         \
-      fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition);  \
-    }                                                                          \
+#define CHECK(condition)                                                      \
+  do {                                                                        \
+    ++checks_done;                                                            \
+    if (!(condition)) {                                                       \
+      ++checks_failed;                                                        \
+      fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
+    }                                                                         \
   } while (0)
 
 // `call` uses an error struct named `error`.
@@ -30,16 +30,17 @@ extern int checks_failed;
     }                                                                                                               \
   } while (0)
 
-#define CHECK_FAILS(call, wanted_code, wanted_argument)                                                                    \
-  do {                                                                                                                     \
-    const seriatim_status got_ = (call);                                                                                   \
-    ++checks_done;                                                                                                         \
-    if (got_ != (wanted_code) || error.code != (wanted_code) || strcmp(error.argument, (wanted_argument)) != 0 ||          \
-        error.message[0] == '\0') {                                                                                        \
-      ++checks_failed;                                                                                                     \
-      fprintf(stderr, "%s:%d: %s: gave %s about '%s' (%s), not %s about '%s'\n", __FILE__, __LINE__, #call,                \
-              seriatim_status_name(got_), error.argument, error.message, seriatim_status_name(wanted_code), wanted_argument); \
-    }                                                                                                                      \
+#define CHECK_FAILS(call, wanted_code, wanted_argument)                                                           \
+  do {                                                                                                            \
+    const seriatim_status got_ = (call);                                                                          \
+    ++checks_done;                                                                                                \
+    if (got_ != (wanted_code) || error.code != (wanted_code) || strcmp(error.argument, (wanted_argument)) != 0 || \
+        error.message[0] == '\0') {                                                                               \
+      ++checks_failed;                                                                                            \
+      fprintf(stderr, "%s:%d: %s: gave %s about '%s' (%s), not %s about '%s'\n", __FILE__, __LINE__, #call,       \
+              seriatim_status_name(got_), error.argument, error.message, seriatim_status_name(wanted_code),       \
+              wanted_argument);                                                                                   \
+    }                                                                                                             \
   } while (0)
 
 // The exit status of a test.

@@ -1,5 +1,5 @@
-// Every request for memory that a call of the C ABI makes fails once: the call says OUT_OF_MEMORY (or did without), nothing
-// escapes, leaks or changes, and the same call then succeeds.
+// Every request for memory that a call of the C ABI makes fails once: the call says OUT_OF_MEMORY (or did without),
+// nothing escapes, leaks or changes, and the same call then succeeds.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -21,9 +21,10 @@ using cache_testing::heap_live_bytes;
 constexpr std::int64_t kTokens = 60;
 constexpr std::int64_t kDim = 16;
 
-// Calls `call` with the first request refused, then the second, and so on, until none is; after a failure `changed` must not
-// differ. Gives  how many were refused.
-int refuse_each(const std::function<seriatim_status(seriatim_error*)>& call, bool all, const std::function<std::int64_t()>& state) {
+// Calls `call` with the first request refused, then the second, and so on, until none is; after a failure `changed`
+// must not differ. Gives  how many were refused.
+int refuse_each(const std::function<seriatim_status(seriatim_error*)>& call, bool all,
+                const std::function<std::int64_t()>& state) {
   seriatim_error error;
   seriatim_error_init(&error);
   for (int first = 0; first < 10'000; ++first) {
@@ -83,7 +84,8 @@ class CAbiFault : public ::testing::TestWithParam<bool> {
     const seriatim_tensor index_keys = tensor(2, kTokens, kDim, 0);
     seriatim_transaction* step = nullptr;
     seriatim_status status = seriatim_cache_begin(cache_, &step, error);
-    if (status == SERIATIM_OK) status = seriatim_transaction_append(step, sequence_, 0, 0, &keys, &keys, &index_keys, nullptr, error);
+    if (status == SERIATIM_OK)
+      status = seriatim_transaction_append(step, sequence_, 0, 0, &keys, &keys, &index_keys, nullptr, error);
     if (status == SERIATIM_OK) status = seriatim_transaction_commit(step, error);
     seriatim_transaction_destroy(step);
     return status;
@@ -101,17 +103,27 @@ TEST_P(CAbiFault, MakingHandlesLeaksNothing) {
   seriatim_geometry_options options;
   seriatim_geometry_options_init(&options);
   seriatim_geometry* geometry = nullptr;
-  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_geometry_create(&options, &geometry, error); }, all(), heap_live_bytes), 0);
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_geometry_create(&options, &geometry, error); },
+                        all(), heap_live_bytes),
+            0);
   seriatim_geometry_destroy(geometry);
   seriatim_cache_options cache_options;
   seriatim_cache_options_init(&cache_options);
   cache_options.layer_count = 3;
   cache_options.capacity_tokens = 512;
   seriatim_cache* cache = nullptr;
-  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_cache_create(geometry_, &cache_options, &cache, error); }, all(), heap_live_bytes), 3);
+  EXPECT_GT(refuse_each(
+                [&](seriatim_error* error) { return seriatim_cache_create(geometry_, &cache_options, &cache, error); },
+                all(), heap_live_bytes),
+            3);
   seriatim_cache_destroy(cache);
   seriatim_workspace* workspace = nullptr;
-  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_workspace_create(geometry_, 100, nullptr, nullptr, &workspace, error); }, all(), heap_live_bytes), 1);
+  EXPECT_GT(refuse_each(
+                [&](seriatim_error* error) {
+                  return seriatim_workspace_create(geometry_, 100, nullptr, nullptr, &workspace, error);
+                },
+                all(), heap_live_bytes),
+            1);
   seriatim_workspace_destroy(workspace);
 }
 
@@ -129,9 +141,14 @@ TEST_P(CAbiFault, AFailedStepOfACacheChangesNothing) {
   EXPECT_GT(refuse_each([&](seriatim_error* error) { return feed(error); }, all(), tokens), 3);
   EXPECT_EQ(tokens(), kTokens);
   std::int64_t forked = -1;
-  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_cache_fork(cache_, sequence_, &forked, error); }, all(), tokens), 0);
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_cache_fork(cache_, sequence_, &forked, error); },
+                        all(), tokens),
+            0);
   seriatim_snapshot* snapshot = nullptr;
-  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_cache_snapshot(cache_, sequence_, &snapshot, error); }, all(), heap_live_bytes), 0);
+  EXPECT_GT(
+      refuse_each([&](seriatim_error* error) { return seriatim_cache_snapshot(cache_, sequence_, &snapshot, error); },
+                  all(), heap_live_bytes),
+      0);
   seriatim_snapshot_destroy(snapshot);
 }
 
@@ -140,12 +157,19 @@ TEST_P(CAbiFault, AFailedFileCallLeavesCacheAndFile) {
   const file::Folder folder;
   const std::string path = folder / "saved";
   const auto nothing = [] { return std::int64_t{0}; };
-  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_cache_save(cache_, path.c_str(), nullptr, -1, error); }, all(), nothing), 3);
+  EXPECT_GT(
+      refuse_each([&](seriatim_error* error) { return seriatim_cache_save(cache_, path.c_str(), nullptr, -1, error); },
+                  all(), nothing),
+      3);
   seriatim_restored pair{-1, -1};
   std::int64_t count = -1;
   const auto untouched = [&] { return count; };
-  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_cache_restore(cache_, path.c_str(), SERIATIM_RESTORE_COPY, &pair, 1, &count, error); },
-                        all(), untouched), 3);
+  EXPECT_GT(refuse_each(
+                [&](seriatim_error* error) {
+                  return seriatim_cache_restore(cache_, path.c_str(), SERIATIM_RESTORE_COPY, &pair, 1, &count, error);
+                },
+                all(), untouched),
+            3);
   EXPECT_EQ(count, 1);
   EXPECT_EQ(seriatim_cache_file_verify(path.c_str(), nullptr), SERIATIM_OK);
 }
@@ -155,12 +179,17 @@ TEST_P(CAbiFault, ScoringWithoutMemoryWritesNoScore) {
   const seriatim_tensor pooled = tensor(2, 20, kDim, 0);
   std::vector<float> scores(20, 77.0f);
   const auto first = [&] { return static_cast<std::int64_t>(scores[0]); };
-  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_score_groups(geometry_, &query, nullptr, &pooled, scores.data(), 20, error); },
-                        all(), first), 0);
+  EXPECT_GT(refuse_each(
+                [&](seriatim_error* error) {
+                  return seriatim_score_groups(geometry_, &query, nullptr, &pooled, scores.data(), 20, error);
+                },
+                all(), first),
+            0);
   EXPECT_NE(scores[0], 77.0f);
 }
 
-INSTANTIATE_TEST_SUITE_P(Requests, CAbiFault, ::testing::Values(false, true), [](const auto& each) { return each.param ? "FromOneOn" : "OneAtATime"; });
+INSTANTIATE_TEST_SUITE_P(Requests, CAbiFault, ::testing::Values(false, true),
+                         [](const auto& each) { return each.param ? "FromOneOn" : "OneAtATime"; });
 
 }  // namespace
 }  // namespace seriatim

@@ -124,7 +124,8 @@ static seriatim_cache* new_cache(const seriatim_geometry* geometry, seriatim_all
   return cache;
 }
 
-static seriatim_status feed(seriatim_cache* cache, int64_t sequence, int64_t first, int64_t count, batch* with, seriatim_error* told) {
+static seriatim_status feed(seriatim_cache* cache, int64_t sequence, int64_t first, int64_t count, batch* with,
+                            seriatim_error* told) {
   seriatim_transaction* step = NULL;
   seriatim_status status = seriatim_cache_begin(cache, &step, told);
   if (status != SERIATIM_OK) return status;
@@ -218,7 +219,8 @@ static void an_engines_own_memory_is_counted_and_returned(const seriatim_geometr
   seriatim_cache_bytes_init(&bytes);
   CHECK_OK(seriatim_cache_get_bytes(cache, &bytes, &error));
   CHECK(counted.held_bytes > 0);
-  CHECK(counted.held_bytes == bytes.keys_values + bytes.raw_index_keys + bytes.pooled_keys + bytes.coordinates + bytes.free_pages);
+  CHECK(counted.held_bytes ==
+        bytes.keys_values + bytes.raw_index_keys + bytes.pooled_keys + bytes.coordinates + bytes.free_pages);
   CHECK_OK(seriatim_cache_snapshot(cache, sequence, &snapshot, &error));
   seriatim_cache_destroy(cache);
   CHECK(counted.held_bytes > 0 && counted.disposed == 0);
@@ -240,7 +242,8 @@ static void memory_that_is_refused_changes_nothing(const seriatim_geometry* geom
     counted.refuse_after = -1;
     counted.misaligned = 1;
   }
-  CHECK(feed(cache, sequence, 20, 500, &tokens, &error) == SERIATIM_OUT_OF_MEMORY && error.code == SERIATIM_OUT_OF_MEMORY);
+  CHECK(feed(cache, sequence, 20, 500, &tokens, &error) == SERIATIM_OUT_OF_MEMORY &&
+        error.code == SERIATIM_OUT_OF_MEMORY);
   counted.refuse_after = -1;
   counted.misaligned = 0;
   CHECK_OK(feed(cache, sequence, 20, 500, &tokens, &error));

@@ -1,5 +1,5 @@
-// The life of two conversations in one cache, by the C ABI alone: appended, read, forked, cut, saved and restored. Every answer
-// is compared in bits with that of a fresh cache fed the same tokens.
+// The life of two conversations in one cache, by the C ABI alone: appended, read, forked, cut, saved and restored.
+// Every answer is compared in bits with that of a fresh cache fed the same tokens.
 #include <stdlib.h>
 
 #include "check.h"
@@ -56,8 +56,8 @@ static int64_t tokens_of(const seriatim_cache* cache, int64_t sequence) {
   return count;
 }
 
-static void ask(const seriatim_cache* cache, int64_t sequence, int64_t text, int64_t layer, int64_t first, int64_t count,
-                seriatim_workspace* workspace, answer* result) {
+static void ask(const seriatim_cache* cache, int64_t sequence, int64_t text, int64_t layer, int64_t first,
+                int64_t count, seriatim_workspace* workspace, answer* result) {
   seriatim_snapshot* snapshot = NULL;
   seriatim_layer read;
   CHECK_OK(seriatim_cache_snapshot(cache, sequence, &snapshot, &error));
@@ -96,7 +96,8 @@ static void check_rows(const seriatim_geometry* geometry, int64_t anchor, int64_
 }
 
 // A staged token is visible to its own query; the commit changes no bit.
-static void staged_and_published_answers_are_the_same(seriatim_cache* cache, int64_t sequence, const seriatim_geometry* geometry,
+static void staged_and_published_answers_are_the_same(seriatim_cache* cache, int64_t sequence,
+                                                      const seriatim_geometry* geometry,
                                                       seriatim_workspace* workspace) {
   seriatim_transaction* step = NULL;
   seriatim_layer staged;
@@ -136,13 +137,15 @@ static void below_the_budget_it_is_dense(const seriatim_geometry* geometry) {
   CHECK_OK(seriatim_tensor_dense(tokens.values, SERIATIM_F32, 3, key_shape, &values, &error));
   CHECK_OK(seriatim_tensor_dense(output, SERIATIM_F32, 2, query_shape, &out, &error));
   for (visible = 1; visible <= kCapacity; ++visible) {
-    CHECK_OK(seriatim_tensor_dense(tokens.queries + (visible - 1) * kHeads * kDim, SERIATIM_F32, 2, query_shape, &query, &error));
+    CHECK_OK(seriatim_tensor_dense(tokens.queries + (visible - 1) * kHeads * kDim, SERIATIM_F32, 2, query_shape, &query,
+                                   &error));
     CHECK_OK(seriatim_dense_attend(geometry, visible, &query, &keys, &values, NULL, 0, &out, lse, kHeads, &error));
     CHECK(memcmp(output, got.output + (visible - 1) * kHeads * kDim, sizeof output) == 0);
     CHECK(memcmp(lse, got.lse + (visible - 1) * kHeads, sizeof lse) == 0);
   }
-  CHECK_FAILS(seriatim_dense_attend(geometry, kCapacity + 1, &query, &keys, &values, NULL, 0, &out, lse, kHeads, &error),
-              SERIATIM_INVALID_ARGUMENT, "visible");
+  CHECK_FAILS(
+      seriatim_dense_attend(geometry, kCapacity + 1, &query, &keys, &values, NULL, 0, &out, lse, kHeads, &error),
+      SERIATIM_INVALID_ARGUMENT, "visible");
 }
 
 static void transactions_end_in_every_way(seriatim_cache* cache, int64_t sequence, const seriatim_geometry* geometry,
@@ -166,7 +169,8 @@ static void transactions_end_in_every_way(seriatim_cache* cache, int64_t sequenc
   check_holds(cache, sequence, 1, 7, kFirst + 12, geometry, workspace);
 }
 
-static void forks_and_cuts(seriatim_cache* cache, int64_t sequence, const seriatim_geometry* geometry, seriatim_workspace* workspace) {
+static void forks_and_cuts(seriatim_cache* cache, int64_t sequence, const seriatim_geometry* geometry,
+                           seriatim_workspace* workspace) {
   int64_t forked = -1;
   int64_t copied = -1;
   CHECK_OK(seriatim_cache_fork(cache, sequence, &forked, &error));
@@ -212,8 +216,8 @@ static void a_snapshot_stays_what_it_was(seriatim_cache* cache, int64_t sequence
   feed(cache, sequence, 1, 7 + 5, kFirst - 5);
 }
 
-static void saved_and_restored(seriatim_cache* cache, int64_t sequence, const char* path, const seriatim_geometry* geometry,
-                               seriatim_workspace* workspace) {
+static void saved_and_restored(seriatim_cache* cache, int64_t sequence, const char* path,
+                               const seriatim_geometry* geometry, seriatim_workspace* workspace) {
   seriatim_cache_file_info info;
   seriatim_saved_sequence saved[2];
   seriatim_geometry* file_geometry = NULL;

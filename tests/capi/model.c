@@ -41,7 +41,8 @@ static float number(int64_t text, int64_t layer, int64_t kind, int64_t position,
   return (float)((int64_t)((x >> 40) & 0xffffu) - 0x8000) / (float)0x8000;
 }
 
-static void fill(float* values, int64_t width, int64_t text, int64_t layer, int64_t kind, int64_t first, int64_t count) {
+static void fill(float* values, int64_t width, int64_t text, int64_t layer, int64_t kind, int64_t first,
+                 int64_t count) {
   int64_t token;
   int64_t element;
   for (token = 0; token < count; ++token) {
@@ -78,11 +79,12 @@ seriatim_status append_batch(seriatim_transaction* transaction, int64_t sequence
   const seriatim_tensor keys = tensor(tokens->keys, 3, tokens->count, kKvHeads, kDim);
   const seriatim_tensor values = tensor(tokens->values, 3, tokens->count, kKvHeads, kDim);
   const seriatim_tensor index_keys = tensor(tokens->index_keys, 2, tokens->count, kIndexDim, 0);
-  return seriatim_transaction_append(transaction, sequence, layer, tokens->positions[0], &keys, &values, &index_keys, NULL, error);
+  return seriatim_transaction_append(transaction, sequence, layer, tokens->positions[0], &keys, &values, &index_keys,
+                                     NULL, error);
 }
 
-seriatim_status answer_batch(const seriatim_layer* layer, const batch* asked, seriatim_workspace* workspace, answer* result,
-                             seriatim_error* error) {
+seriatim_status answer_batch(const seriatim_layer* layer, const batch* asked, seriatim_workspace* workspace,
+                             answer* result, seriatim_error* error) {
   const seriatim_tensor index_queries = tensor(asked->index_queries, 3, asked->count, kIndexHeads, kIndexDim);
   const seriatim_tensor queries = tensor(asked->queries, 3, asked->count, kHeads, kDim);
   const seriatim_tensor output = tensor(result->output, 3, asked->count, kHeads, kDim);
@@ -93,14 +95,17 @@ seriatim_status answer_batch(const seriatim_layer* layer, const batch* asked, se
   rows.positions = result->rows;
   rows.stride = kCapacity;
   rows.counts = result->counts;
-  status = seriatim_plan(layer, &index_queries, NULL, asked->positions, asked->count, SERIATIM_NAN_REFUSE, workspace, &rows, error);
+  status = seriatim_plan(layer, &index_queries, NULL, asked->positions, asked->count, SERIATIM_NAN_REFUSE, workspace,
+                         &rows, error);
   if (status != SERIATIM_OK) return status;
-  return seriatim_attend(layer, &queries, asked->positions, asked->count, NULL, 0, &rows, workspace, &output, &lse, error);
+  return seriatim_attend(layer, &queries, asked->positions, asked->count, NULL, 0, &rows, workspace, &output, &lse,
+                         error);
 }
 
 int same_answer(const answer* a, const answer* b, int64_t count) {
   const size_t n = (size_t)count;
-  return memcmp(a->rows, b->rows, n * kCapacity * sizeof *a->rows) == 0 && memcmp(a->counts, b->counts, n * sizeof *a->counts) == 0 &&
+  return memcmp(a->rows, b->rows, n * kCapacity * sizeof *a->rows) == 0 &&
+         memcmp(a->counts, b->counts, n * sizeof *a->counts) == 0 &&
          memcmp(a->output, b->output, n * kHeads * kDim * sizeof *a->output) == 0 &&
          memcmp(a->lse, b->lse, n * kHeads * sizeof *a->lse) == 0;
 }

@@ -1,10 +1,21 @@
-// A small model for the C tests: every number follows from what it stands for, so that any chunking gives the same tokens.
+// A small model for the C tests: every number follows from what it stands for, so that any chunking gives the same
+// tokens.
 #ifndef SERIATIM_TESTS_CAPI_MODEL_H_
 #define SERIATIM_TESTS_CAPI_MODEL_H_
 
 #include "seriatim.h"
 
-enum { kGroup = 4, kBudget = 32, kCapacity = kBudget + kGroup - 1, kHeads = 4, kKvHeads = 2, kDim = 16, kIndexHeads = 2, kIndexDim = 16, kMost = 512 };
+enum {
+  kGroup = 4,
+  kBudget = 32,
+  kCapacity = kBudget + kGroup - 1,
+  kHeads = 4,
+  kKvHeads = 2,
+  kDim = 16,
+  kIndexHeads = 2,
+  kIndexDim = 16,
+  kMost = 512
+};
 
 // Up to kMost tokens or queries.
 typedef struct batch {
@@ -34,8 +45,8 @@ void fill_batch(batch* tokens, int64_t text, int64_t layer, int64_t first, int64
 seriatim_status append_batch(seriatim_transaction* transaction, int64_t sequence, int64_t layer, const batch* tokens,
                              seriatim_error* error);
 // Plans, attends and checks every row's form. `result` is filled with marks first, so that what is not written shows.
-seriatim_status answer_batch(const seriatim_layer* layer, const batch* asked, seriatim_workspace* workspace, answer* result,
-                             seriatim_error* error);
+seriatim_status answer_batch(const seriatim_layer* layer, const batch* asked, seriatim_workspace* workspace,
+                             answer* result, seriatim_error* error);
 // Whether the first `count` queries got the same bits.
 int same_answer(const answer* a, const answer* b, int64_t count);
 

@@ -1,5 +1,5 @@
-// Every kind of error, by name and place; NULL for everything that is needed; structs of other versions. After each refusal
-// what was there is as it was.
+// Every kind of error, by name and place; NULL for everything that is needed; structs of other versions. After each
+// refusal what was there is as it was.
 #include <math.h>
 
 #include "check.h"
@@ -65,11 +65,16 @@ static void nothing_that_is_needed_may_be_null(const setup* s) {
   CHECK_FAILS(seriatim_kernels_chosen(NULL, &error), SERIATIM_INVALID_ARGUMENT, "name");
   CHECK_FAILS(seriatim_tensor_dense(NULL, SERIATIM_F32, 1, &number, NULL, &error), SERIATIM_INVALID_ARGUMENT, "tensor");
   CHECK_FAILS(seriatim_executor_create(0, NULL, &error), SERIATIM_INVALID_ARGUMENT, "executor");
-  CHECK_FAILS(seriatim_select(NULL, 1, 1, 0, scratch, 1, scratch, 1, -1, &number, &error), SERIATIM_INVALID_ARGUMENT, "scores");
-  CHECK_FAILS(seriatim_select(&one, 1, 1, 0, scratch, 1, NULL, 1, -1, &number, &error), SERIATIM_INVALID_ARGUMENT, "chosen");
-  CHECK_FAILS(seriatim_select(&one, 1, 1, 0, NULL, 1, scratch, 1, -1, &number, &error), SERIATIM_INVALID_ARGUMENT, "scratch");
-  CHECK_FAILS(seriatim_select(&one, 1, 1, 0, scratch, 1, scratch, 1, -1, NULL, &error), SERIATIM_INVALID_ARGUMENT, "count");
-  CHECK_FAILS(seriatim_select(&one, -1, 1, 0, scratch, 1, scratch, 1, -1, &number, &error), SERIATIM_INVALID_ARGUMENT, "scores");
+  CHECK_FAILS(seriatim_select(NULL, 1, 1, 0, scratch, 1, scratch, 1, -1, &number, &error), SERIATIM_INVALID_ARGUMENT,
+              "scores");
+  CHECK_FAILS(seriatim_select(&one, 1, 1, 0, scratch, 1, NULL, 1, -1, &number, &error), SERIATIM_INVALID_ARGUMENT,
+              "chosen");
+  CHECK_FAILS(seriatim_select(&one, 1, 1, 0, NULL, 1, scratch, 1, -1, &number, &error), SERIATIM_INVALID_ARGUMENT,
+              "scratch");
+  CHECK_FAILS(seriatim_select(&one, 1, 1, 0, scratch, 1, scratch, 1, -1, NULL, &error), SERIATIM_INVALID_ARGUMENT,
+              "count");
+  CHECK_FAILS(seriatim_select(&one, -1, 1, 0, scratch, 1, scratch, 1, -1, &number, &error), SERIATIM_INVALID_ARGUMENT,
+              "scores");
   CHECK_FAILS(seriatim_check_row(NULL, 0, 1, scratch, 1, 1, -1, &error), SERIATIM_INVALID_ARGUMENT, "geometry");
   CHECK_FAILS(seriatim_cache_create(NULL, &cache_options, &cache, &error), SERIATIM_INVALID_ARGUMENT, "geometry");
   CHECK_FAILS(seriatim_cache_create(s->geometry, NULL, &cache, &error), SERIATIM_INVALID_ARGUMENT, "options");
@@ -90,20 +95,24 @@ static void nothing_that_is_needed_may_be_null(const setup* s) {
   CHECK_FAILS(seriatim_cache_begin(s->cache, NULL, &error), SERIATIM_INVALID_ARGUMENT, "transaction");
   CHECK_FAILS(seriatim_snapshot_copy(NULL, NULL, &error), SERIATIM_INVALID_ARGUMENT, "snapshot");
   CHECK_FAILS(seriatim_snapshot_check(NULL, &error), SERIATIM_INVALID_ARGUMENT, "snapshot");
-  CHECK_FAILS(seriatim_transaction_append(NULL, 0, 0, 0, NULL, NULL, NULL, NULL, &error), SERIATIM_INVALID_ARGUMENT, "transaction");
+  CHECK_FAILS(seriatim_transaction_append(NULL, 0, 0, 0, NULL, NULL, NULL, NULL, &error), SERIATIM_INVALID_ARGUMENT,
+              "transaction");
   CHECK_FAILS(seriatim_transaction_keep(NULL, 0, 0, &error), SERIATIM_INVALID_ARGUMENT, "transaction");
   CHECK_FAILS(seriatim_transaction_commit(NULL, &error), SERIATIM_INVALID_ARGUMENT, "transaction");
   CHECK_FAILS(seriatim_transaction_commit_prefix(NULL, 0, &error), SERIATIM_INVALID_ARGUMENT, "transaction");
   CHECK_FAILS(seriatim_transaction_rollback(NULL, &error), SERIATIM_INVALID_ARGUMENT, "transaction");
   CHECK_FAILS(seriatim_layer_run(NULL, &number, &number, &error), SERIATIM_INVALID_ARGUMENT, "layer");
   CHECK_FAILS(seriatim_workspace_bytes_for(NULL, 1, 1, &number, &error), SERIATIM_INVALID_ARGUMENT, "geometry");
-  CHECK_FAILS(seriatim_workspace_create(s->geometry, 1, NULL, NULL, NULL, &error), SERIATIM_INVALID_ARGUMENT, "workspace");
+  CHECK_FAILS(seriatim_workspace_create(s->geometry, 1, NULL, NULL, NULL, &error), SERIATIM_INVALID_ARGUMENT,
+              "workspace");
   CHECK_FAILS(seriatim_workspace_bytes(NULL, &number, &error), SERIATIM_INVALID_ARGUMENT, "workspace");
   CHECK_FAILS(seriatim_workspace_work(s->workspace, NULL, &error), SERIATIM_INVALID_ARGUMENT, "work");
   CHECK_FAILS(seriatim_workspace_clear_work(NULL, &error), SERIATIM_INVALID_ARGUMENT, "workspace");
   CHECK_FAILS(seriatim_plan(NULL, NULL, NULL, NULL, 0, 0, NULL, NULL, &error), SERIATIM_INVALID_ARGUMENT, "workspace");
-  CHECK_FAILS(seriatim_plan(NULL, NULL, NULL, NULL, 0, 0, s->workspace, NULL, &error), SERIATIM_INVALID_ARGUMENT, "index_queries");
-  CHECK_FAILS(seriatim_attend(NULL, NULL, NULL, 0, NULL, 0, NULL, s->workspace, NULL, NULL, &error), SERIATIM_INVALID_ARGUMENT, "queries");
+  CHECK_FAILS(seriatim_plan(NULL, NULL, NULL, NULL, 0, 0, s->workspace, NULL, &error), SERIATIM_INVALID_ARGUMENT,
+              "index_queries");
+  CHECK_FAILS(seriatim_attend(NULL, NULL, NULL, 0, NULL, 0, NULL, s->workspace, NULL, NULL, &error),
+              SERIATIM_INVALID_ARGUMENT, "queries");
   CHECK_FAILS(seriatim_cache_file_read(NULL, NULL, NULL, 0, NULL, &error), SERIATIM_INVALID_ARGUMENT, "path");
   CHECK_FAILS(seriatim_cache_file_verify(NULL, &error), SERIATIM_INVALID_ARGUMENT, "path");
   CHECK(geometry == NULL && cache == NULL);
@@ -150,7 +159,8 @@ static void structs_of_other_versions(void) {
   CHECK_OK(seriatim_geometry_create((const seriatim_geometry_options*)(const void*)&older, &geometry, &error));
   seriatim_geometry_options_init(&got_options);
   CHECK_OK(seriatim_geometry_get(geometry, &got_options, &error));
-  CHECK(got_options.group_tokens == 2 && got_options.budget_tokens == 64 && got_options.head_dim == 256 && got_options.relu == 1);
+  CHECK(got_options.group_tokens == 2 && got_options.budget_tokens == 64 && got_options.head_dim == 256 &&
+        got_options.relu == 1);
   older.group_tokens = 0;
   CHECK_OK(seriatim_geometry_get(geometry, (seriatim_geometry_options*)(void*)&older, &error));
   CHECK(older.struct_size == sizeof older && older.group_tokens == 2 && older.budget_tokens == 64);
@@ -229,17 +239,22 @@ static void numbers_that_do_not_fit(const setup* s) {
   CHECK_FAILS(seriatim_geometry_create(&options, &geometry, &error), SERIATIM_INVALID_ARGUMENT, "inv_freq");
   CHECK(geometry == NULL);
   CHECK_FAILS(seriatim_tensor_dense(weight, 5, 1, shape, &tensor, &error), SERIATIM_INVALID_ARGUMENT, "dtype");
-  CHECK_FAILS(seriatim_tensor_dense(weight, SERIATIM_F32, 5, shape, &tensor, &error), SERIATIM_INVALID_ARGUMENT, "rank");
-  CHECK_FAILS(seriatim_tensor_dense(weight, SERIATIM_F32, 2, shape, &tensor, &error), SERIATIM_INVALID_ARGUMENT, "shape");
+  CHECK_FAILS(seriatim_tensor_dense(weight, SERIATIM_F32, 5, shape, &tensor, &error), SERIATIM_INVALID_ARGUMENT,
+              "rank");
+  CHECK_FAILS(seriatim_tensor_dense(weight, SERIATIM_F32, 2, shape, &tensor, &error), SERIATIM_INVALID_ARGUMENT,
+              "shape");
   CHECK(error.index == 1);
   shape[1] = INT64_MAX;
   CHECK_FAILS(seriatim_tensor_dense(weight, SERIATIM_F32, 2, shape, &tensor, &error), SERIATIM_OVERFLOW, "shape");
   CHECK_FAILS(seriatim_executor_create(-1, &executor, &error), SERIATIM_INVALID_ARGUMENT, "threads");
-  CHECK_FAILS(seriatim_workspace_create(s->geometry, -1, NULL, NULL, &workspace, &error), SERIATIM_INVALID_ARGUMENT, "visible");
-  CHECK_FAILS(seriatim_workspace_create(s->geometry, 1, NULL, "none", &workspace, &error), SERIATIM_NOT_FOUND, "kernels");
+  CHECK_FAILS(seriatim_workspace_create(s->geometry, -1, NULL, NULL, &workspace, &error), SERIATIM_INVALID_ARGUMENT,
+              "visible");
+  CHECK_FAILS(seriatim_workspace_create(s->geometry, 1, NULL, "none", &workspace, &error), SERIATIM_NOT_FOUND,
+              "kernels");
   seriatim_cache_options_init(&cache_options);
   cache_options.layer_count = INT64_MAX;
-  CHECK_FAILS(seriatim_cache_create(s->geometry, &cache_options, &cache, &error), SERIATIM_INVALID_ARGUMENT, "layer_count");
+  CHECK_FAILS(seriatim_cache_create(s->geometry, &cache_options, &cache, &error), SERIATIM_INVALID_ARGUMENT,
+              "layer_count");
   seriatim_cache_options_init(&cache_options);
   cache_options.kernels = "none";
   CHECK_FAILS(seriatim_cache_create(s->geometry, &cache_options, &cache, &error), SERIATIM_NOT_FOUND, "kernels");
@@ -254,7 +269,8 @@ static void numbers_that_do_not_fit(const setup* s) {
   weight[3] = INFINITY;
   cache_options.layers = layers;
   cache_options.layer_count = 2;
-  CHECK_FAILS(seriatim_cache_create(s->geometry, &cache_options, &cache, &error), SERIATIM_NOT_FINITE, "index_norm_weight");
+  CHECK_FAILS(seriatim_cache_create(s->geometry, &cache_options, &cache, &error), SERIATIM_NOT_FINITE,
+              "index_norm_weight");
   CHECK(error.row == 1 && error.index == 3 && cache == NULL);
 }
 
@@ -273,7 +289,8 @@ static void appends_that_are_refused(const setup* s) {
   tokens.keys[3 * kKvHeads * kDim + 5] = NAN;
   CHECK_FAILS(append_batch(step, s->sequence, 0, &tokens, &error), SERIATIM_NOT_FINITE, "keys");
   CHECK(error.row == 3 && error.index == 5);
-  CHECK_FAILS(seriatim_transaction_append(step, s->sequence, 0, 100, NULL, NULL, NULL, NULL, &error), SERIATIM_INVALID_ARGUMENT, "keys");
+  CHECK_FAILS(seriatim_transaction_append(step, s->sequence, 0, 100, NULL, NULL, NULL, NULL, &error),
+              SERIATIM_INVALID_ARGUMENT, "keys");
   fill_batch(&tokens, 1, 0, 100, 440);
   CHECK_FAILS(append_batch(step, s->sequence, 0, &tokens, &error), SERIATIM_CAPACITY, "capacity");
   CHECK_FAILS(seriatim_transaction_keep(step, s->sequence, -1, &error), SERIATIM_INVALID_ARGUMENT, "tokens");
@@ -312,7 +329,8 @@ static void queries_that_are_refused(const setup* s) {
   CHECK_FAILS(answer_batch(&layer, &tokens, s->workspace, &got, &error), SERIATIM_OVERFLOW, "output");
   CHECK(error.row == 7 && error.index == 0 && isnan(got.lse[7 * kHeads]));
   CHECK(memcmp(got.output, before.output, 7 * kHeads * kDim * sizeof(float)) == 0);
-  CHECK(memcmp(got.output + 8 * kHeads * kDim, before.output + 8 * kHeads * kDim, 92 * kHeads * kDim * sizeof(float)) == 0);
+  CHECK(memcmp(got.output + 8 * kHeads * kDim, before.output + 8 * kHeads * kDim, 92 * kHeads * kDim * sizeof(float)) ==
+        0);
   seriatim_snapshot_destroy(snapshot);
 }
 

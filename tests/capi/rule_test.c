@@ -23,12 +23,13 @@ static void a_nan_is_refused_or_excluded(void) {
   int32_t scratch[3];
   int32_t chosen[3] = {9, 9, 9};
   int64_t count = -1;
-  CHECK_FAILS(seriatim_select(scores, 3, 3, SERIATIM_NAN_REFUSE, scratch, 3, chosen, 3, 5, &count, &error), SERIATIM_NOT_A_NUMBER,
-              "scores");
+  CHECK_FAILS(seriatim_select(scores, 3, 3, SERIATIM_NAN_REFUSE, scratch, 3, chosen, 3, 5, &count, &error),
+              SERIATIM_NOT_A_NUMBER, "scores");
   CHECK(error.row == 5 && error.index == 1 && count == -1 && chosen[0] == 9);
   CHECK_OK(seriatim_select(scores, 3, 3, SERIATIM_NAN_EXCLUDE, scratch, 3, chosen, 3, 5, &count, &error));
   CHECK(count == 2 && chosen[0] == 0 && chosen[1] == 2);
-  CHECK_FAILS(seriatim_select(scores, 3, 3, 2, scratch, 3, chosen, 3, 5, &count, &error), SERIATIM_INVALID_ARGUMENT, "nan_policy");
+  CHECK_FAILS(seriatim_select(scores, 3, 3, 2, scratch, 3, chosen, 3, 5, &count, &error), SERIATIM_INVALID_ARGUMENT,
+              "nan_policy");
 }
 
 static void rows_are_expanded_and_judged(const seriatim_geometry* geometry) {
@@ -37,7 +38,8 @@ static void rows_are_expanded_and_judged(const seriatim_geometry* geometry) {
   int64_t count = -1;
   int32_t swap;
   CHECK_OK(seriatim_expand_row(geometry, 10, 23, groups, 2, row, kCapacity, -1, &count, &error));
-  CHECK(count == 11 && row[0] == 14 && row[7] == 29 && row[8] == 30 && row[10] == 32 && row[11] == -1 && row[kCapacity - 1] == -1);
+  CHECK(count == 11 && row[0] == 14 && row[7] == 29 && row[8] == 30 && row[10] == 32 && row[11] == -1 &&
+        row[kCapacity - 1] == -1);
   CHECK_OK(seriatim_check_ascending(10, 23, row, count, 3, &error));
   CHECK_OK(seriatim_check_row(geometry, 10, 23, row, count, 0, 3, &error));
   CHECK_FAILS(seriatim_check_row(geometry, 10, 23, row, count, 1, 3, &error), SERIATIM_NOT_CHRONOLOGICAL, "row");
@@ -77,14 +79,14 @@ static void the_parts_give_the_planned_row(const seriatim_geometry* geometry) {
   CHECK_OK(seriatim_tensor_dense(zeros, SERIATIM_F32, 1, weight_shape, &weight, &error));
   CHECK_OK(seriatim_tensor_dense(tokens.index_keys, SERIATIM_F32, 2, raw_shape, &raw, &error));
   CHECK_OK(seriatim_tensor_dense(pooled_keys, SERIATIM_F32, 2, pooled_shape, &pooled, &error));
-  CHECK_OK(seriatim_tensor_dense(tokens.index_queries + (kTokens - 1) * kIndexHeads * kIndexDim, SERIATIM_F32, 2, query_shape, &query,
-                                 &error));
+  CHECK_OK(seriatim_tensor_dense(tokens.index_queries + (kTokens - 1) * kIndexHeads * kIndexDim, SERIATIM_F32, 2,
+                                 query_shape, &query, &error));
   CHECK_OK(seriatim_pool_keys(geometry, &weight, &raw, 0, NULL, &pooled, &error));
   CHECK_OK(seriatim_score_groups(geometry, &query, NULL, &pooled, scores, kGroups, &error));
   CHECK_OK(seriatim_plan_row_scratch_entries(geometry, kTokens, &entries, &error));
   CHECK(entries <= 2 * kGroups);
-  CHECK_OK(seriatim_plan_row(geometry, 0, kTokens, scores, kGroups, SERIATIM_NAN_REFUSE, scratch, entries, row, kCapacity, -1, &count,
-                             &error));
+  CHECK_OK(seriatim_plan_row(geometry, 0, kTokens, scores, kGroups, SERIATIM_NAN_REFUSE, scratch, entries, row,
+                             kCapacity, -1, &count, &error));
 
   seriatim_cache_options_init(&options);
   options.capacity_tokens = 512;
@@ -117,8 +119,8 @@ static void queries_are_prepared(const seriatim_geometry* geometry) {
   CHECK_OK(seriatim_prepare_index_queries(geometry, &weight, &raw, positions, 2, NULL, &prepared, &error));
   for (i = 0; i < kIndexDim; ++i) squares += (double)prepared_values[i] * (double)prepared_values[i];
   CHECK(fabs(squares - kIndexDim) < 1e-3);  // normed; a rotation keeps it so
-  CHECK_FAILS(seriatim_prepare_index_queries(geometry, &weight, &raw, positions, 1, NULL, &prepared, &error), SERIATIM_INVALID_ARGUMENT,
-              "positions");
+  CHECK_FAILS(seriatim_prepare_index_queries(geometry, &weight, &raw, positions, 1, NULL, &prepared, &error),
+              SERIATIM_INVALID_ARGUMENT, "positions");
 }
 
 static void the_library_says_what_it_is(void) {
@@ -168,7 +170,8 @@ static void a_geometry_tells_every_field(void) {
   CHECK_OK(seriatim_geometry_create(&defaults, &geometry, &error));
   CHECK_OK(seriatim_geometry_get(geometry, &got, &error));
   CHECK(got.group_tokens == 4 && got.budget_tokens == 2048 && got.head_dim == 256 && got.value_dim == 256);
-  CHECK(got.softmax_scale == 0.0625f && got.inv_freq_count == 32 && got.inv_freq[0] == 1.0f && got.rope_axes_count == 0);
+  CHECK(got.softmax_scale == 0.0625f && got.inv_freq_count == 32 && got.inv_freq[0] == 1.0f &&
+        got.rope_axes_count == 0);
   seriatim_geometry_destroy(geometry);
 }
 

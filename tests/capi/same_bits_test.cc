@@ -1,5 +1,5 @@
-// The C ABI and the C++ library, fed the same tokens and queries, must give the same bytes: rows, counts, outputs and sums, in every
-// dtype and with every optional part of the rule.
+// The C ABI and the C++ library, fed the same tokens and queries, must give the same bytes: rows, counts, outputs and
+// sums, in every dtype and with every optional part of the rule.
 #include <gtest/gtest.h>
 
 #include <memory>
@@ -70,7 +70,8 @@ const std::int32_t* numbers(const std::vector<Coordinates>& coordinates, std::in
 // A story told through the C ABI, in chunks, with every query asked of the staged layer.
 class CStory {
  public:
-  CStory(const Story& story, const GeometryOptions& options, const char* kernels, std::int32_t threads) : story_(story) {
+  CStory(const Story& story, const GeometryOptions& options, const char* kernels, std::int32_t threads)
+      : story_(story) {
     const seriatim_geometry_options geometry = c_options(options);
     seriatim_geometry* made_geometry = nullptr;
     EXPECT_EQ(seriatim_geometry_create(&geometry, &made_geometry, &error_), SERIATIM_OK) << error_.message;
@@ -80,13 +81,16 @@ class CStory {
     EXPECT_EQ(seriatim_executor_create(threads, &executor, &error_), SERIATIM_OK) << error_.message;
     const CExecutor held(executor);
     seriatim_workspace* workspace = nullptr;
-    EXPECT_EQ(seriatim_workspace_create(geometry_.get(), story.tokens(), executor, kernels, &workspace, &error_), SERIATIM_OK) << error_.message;
+    EXPECT_EQ(seriatim_workspace_create(geometry_.get(), story.tokens(), executor, kernels, &workspace, &error_),
+              SERIATIM_OK)
+        << error_.message;
     workspace_.reset(workspace);
   }
 
   Answers answers(std::int64_t chunk) {
     Answers all(story_.geometry, story_.tokens());
-    for (std::int64_t first = 0; first < story_.tokens(); first += chunk) answer(first, std::min(chunk, story_.tokens() - first), all);
+    for (std::int64_t first = 0; first < story_.tokens(); first += chunk)
+      answer(first, std::min(chunk, story_.tokens() - first), all);
     return all;
   }
 
@@ -112,8 +116,10 @@ class CStory {
     const bool alias = story_.geometry.values_alias_keys();
     const seriatim_tensor values = alias ? seriatim_tensor{} : c_tensor(story_.values.rows(first, count));
     const seriatim_tensor index_keys = c_tensor(story_.index_keys.rows(first, count));
-    ASSERT_EQ(seriatim_transaction_append(step, sequence_, 0, story_.anchor + first, &keys, alias ? nullptr : &values, &index_keys,
-                                          numbers(story_.coordinates, first), &error_), SERIATIM_OK) << error_.message;
+    ASSERT_EQ(seriatim_transaction_append(step, sequence_, 0, story_.anchor + first, &keys, alias ? nullptr : &values,
+                                          &index_keys, numbers(story_.coordinates, first), &error_),
+              SERIATIM_OK)
+        << error_.message;
     const seriatim_layer layer{nullptr, step, sequence_, 0};
     ask(layer, first, count, all);
     ASSERT_EQ(seriatim_transaction_commit(step, &error_), SERIATIM_OK) << error_.message;
@@ -127,13 +133,18 @@ class CStory {
     const seriatim_tensor index_queries = c_tensor(story_.index_queries.rows(first, count));
     const bool weighted = story_.head_weights.elements() > 0;
     const seriatim_tensor weights = weighted ? c_tensor(story_.head_weights.rows(first, count)) : seriatim_tensor{};
-    ASSERT_EQ(seriatim_plan(&layer, &index_queries, weighted ? &weights : nullptr, positions.data(), count, SERIATIM_NAN_REFUSE,
-                            workspace_.get(), &rows, &error_), SERIATIM_OK) << error_.message;
+    ASSERT_EQ(seriatim_plan(&layer, &index_queries, weighted ? &weights : nullptr, positions.data(), count,
+                            SERIATIM_NAN_REFUSE, workspace_.get(), &rows, &error_),
+              SERIATIM_OK)
+        << error_.message;
     const seriatim_tensor queries = c_tensor(story_.queries.rows(first, count));
     const seriatim_tensor output = c_tensor(all.output.rows(first, count));
     const seriatim_tensor lse = c_tensor(all.lse.rows(first, count));
-    ASSERT_EQ(seriatim_attend(&layer, &queries, positions.data(), count, story_.sinks.data(), static_cast<std::int64_t>(story_.sinks.size()),
-                              &rows, workspace_.get(), &output, &lse, &error_), SERIATIM_OK) << error_.message;
+    ASSERT_EQ(seriatim_attend(&layer, &queries, positions.data(), count, story_.sinks.data(),
+                              static_cast<std::int64_t>(story_.sinks.size()), &rows, workspace_.get(), &output, &lse,
+                              &error_),
+              SERIATIM_OK)
+        << error_.message;
   }
 
   const Story& story_;
@@ -210,8 +221,13 @@ TEST(CAbi, GivesTheBitsOfCxxInTheOracleAndInPooling) {
   const seriatim_tensor keys = c_tensor(story.keys.view());
   const seriatim_tensor values = c_tensor(story.values.view());
   const seriatim_tensor output = c_tensor(seriatim::as_const(ours.writable()));
-  ASSERT_EQ(seriatim_dense_attend(geometry, visible, &query, &keys, &values, nullptr, 0, &output, our_lse.data(), 4, &error), SERIATIM_OK) << error.message;
-  ASSERT_TRUE(dense_attend(story.geometry, visible, row_of(story.queries.view(), 3), {story.keys.view(), story.values.view()}, {}, theirs.writable(), their_lse).ok());
+  ASSERT_EQ(
+      seriatim_dense_attend(geometry, visible, &query, &keys, &values, nullptr, 0, &output, our_lse.data(), 4, &error),
+      SERIATIM_OK)
+      << error.message;
+  ASSERT_TRUE(dense_attend(story.geometry, visible, row_of(story.queries.view(), 3),
+                           {story.keys.view(), story.values.view()}, {}, theirs.writable(), their_lse)
+                  .ok());
   EXPECT_TRUE(same_bits(ours.bytes(), theirs.bytes()));
   EXPECT_TRUE(same_bits(our_lse, their_lse));
 
@@ -221,7 +237,8 @@ TEST(CAbi, GivesTheBitsOfCxxInTheOracleAndInPooling) {
   const seriatim_tensor raw = c_tensor(story.index_keys.view());
   const seriatim_tensor pooled = c_tensor(seriatim::as_const(our_pooled.writable()));
   ASSERT_EQ(seriatim_pool_keys(geometry, &weight, &raw, 0, nullptr, &pooled, &error), SERIATIM_OK) << error.message;
-  ASSERT_TRUE(pool_keys(story.geometry, story.norms(), story.index_keys.view(), 0, nullptr, their_pooled.writable()).ok());
+  ASSERT_TRUE(
+      pool_keys(story.geometry, story.norms(), story.index_keys.view(), 0, nullptr, their_pooled.writable()).ok());
   EXPECT_TRUE(same_bits(our_pooled.bytes(), their_pooled.bytes()));
 }
 

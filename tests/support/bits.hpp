@@ -32,7 +32,8 @@ std::span<const std::byte> bytes_of(const std::vector<T>& values) {
 // True where at least two elements differ: a buffer that nothing was written to does not pass as a result.
 template <typename T>
 bool varies(std::span<const T> values) {
-  return std::any_of(values.begin(), values.end(), [&](const T& v) { return std::memcmp(&v, values.data(), sizeof v) != 0; });
+  return std::any_of(values.begin(), values.end(),
+                     [&](const T& v) { return std::memcmp(&v, values.data(), sizeof v) != 0; });
 }
 
 // Equal bytes, of whatever content. Nothing at all is not equal to nothing.
@@ -58,7 +59,8 @@ template <typename T>
 template <typename T>
 ::testing::AssertionResult same_bits(std::span<const T> got, std::span<const T> want) {
   if (auto same = same_bytes(got, want); !same) return same;
-  if (want.size() > 1 && !varies(want)) return ::testing::AssertionFailure() << "every element is the same: no result to compare";
+  if (want.size() > 1 && !varies(want))
+    return ::testing::AssertionFailure() << "every element is the same: no result to compare";
   return ::testing::AssertionSuccess();
 }
 
@@ -75,8 +77,8 @@ inline ::testing::AssertionResult fails_with(const Status& status, Code code, st
       (index == -2 || place.index == index) && status.message().find(argument) != std::string_view::npos) {
     return ::testing::AssertionSuccess();
   }
-  return ::testing::AssertionFailure() << code_name(status.code()) << " of '" << status.argument() << "' at row " << place.row
-                                       << ", index " << place.index << ": " << status.message();
+  return ::testing::AssertionFailure() << code_name(status.code()) << " of '" << status.argument() << "' at row "
+                                       << place.row << ", index " << place.index << ": " << status.message();
 }
 
 }  // namespace seriatim::testing

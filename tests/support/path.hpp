@@ -44,10 +44,12 @@ class Story {
       : geometry(*Geometry::admit(options)), anchor(first_position) {
     Random random(seed);
     keys = random_tensor(random, geometry.kv_dtype(), {tokens, geometry.kv_heads(), geometry.head_dim()});
-    if (!geometry.values_alias_keys()) values = random_tensor(random, geometry.kv_dtype(), {tokens, geometry.kv_heads(), geometry.value_dim()});
+    if (!geometry.values_alias_keys())
+      values = random_tensor(random, geometry.kv_dtype(), {tokens, geometry.kv_heads(), geometry.value_dim()});
     index_keys = random_tensor(random, geometry.index_dtype(), {tokens, geometry.index_dim()});
     queries = random_tensor(random, geometry.kv_dtype(), {tokens, geometry.query_heads(), geometry.head_dim()}, 2.0f);
-    raw_index_queries = random_tensor(random, geometry.index_dtype(), {tokens, geometry.index_heads(), geometry.index_dim()});
+    raw_index_queries =
+        random_tensor(random, geometry.index_dtype(), {tokens, geometry.index_heads(), geometry.index_dim()});
     for (std::int64_t i = 0; i < geometry.index_dim(); ++i) norm_weight.push_back(0.25f * random.normal());
     prepare();
   }
@@ -57,8 +59,9 @@ class Story {
     std::vector<std::int64_t> positions(static_cast<std::size_t>(tokens()));
     std::iota(positions.begin(), positions.end(), anchor);
     index_queries = HostTensor(geometry.index_dtype(), {tokens(), geometry.index_heads(), geometry.index_dim()});
-    const auto status = prepare_index_queries(geometry, norms(), raw_index_queries.view(), positions.data(),
-                                              coordinates.empty() ? nullptr : coordinates.data(), index_queries.writable());
+    const auto status =
+        prepare_index_queries(geometry, norms(), raw_index_queries.view(), positions.data(),
+                              coordinates.empty() ? nullptr : coordinates.data(), index_queries.writable());
     EXPECT_TRUE(status.ok()) << status.message();
   }
 
@@ -137,8 +140,10 @@ class Answers {
   static constexpr std::int32_t kUntouched = -909;
 
   Answers(const Geometry& geometry, std::int64_t queries)
-      : stride(geometry.row_capacity() + 2), rows(static_cast<std::size_t>(queries * stride), kUntouched),
-        counts(static_cast<std::size_t>(queries), kUntouched), output(DType::kF32, {queries, geometry.query_heads(), geometry.value_dim()}),
+      : stride(geometry.row_capacity() + 2),
+        rows(static_cast<std::size_t>(queries * stride), kUntouched),
+        counts(static_cast<std::size_t>(queries), kUntouched),
+        output(DType::kF32, {queries, geometry.query_heads(), geometry.value_dim()}),
         lse(DType::kF32, {queries, geometry.query_heads()}) {
     output.fill(-77.0f);
     lse.fill(-77.0f);
@@ -146,11 +151,13 @@ class Answers {
 
   Rows rows_from(std::int64_t query) { return {rows.data() + query * stride, stride, counts.data() + query}; }
   std::span<const std::int32_t> row(std::int64_t query) const {
-    return std::span(rows).subspan(static_cast<std::size_t>(query * stride), static_cast<std::size_t>(counts[static_cast<std::size_t>(query)]));
+    return std::span(rows).subspan(static_cast<std::size_t>(query * stride),
+                                   static_cast<std::size_t>(counts[static_cast<std::size_t>(query)]));
   }
   bool rows_untouched() const {
     const auto is_untouched = [](std::int32_t x) { return x == kUntouched; };
-    return std::all_of(rows.begin(), rows.end(), is_untouched) && std::all_of(counts.begin(), counts.end(), is_untouched);
+    return std::all_of(rows.begin(), rows.end(), is_untouched) &&
+           std::all_of(counts.begin(), counts.end(), is_untouched);
   }
   bool outputs_untouched() const {
     for (std::int64_t i = 0; i < output.elements(); ++i) {
@@ -212,7 +219,8 @@ class Asked {
     HostTensor picked = view.rank == 3 ? HostTensor(from.dtype(), {count, view.shape[1], view.shape[2]})
                                        : HostTensor(from.dtype(), {count, view.shape[1]});
     for (std::int64_t i = 0; i < count; ++i) {
-      std::memcpy(picked.writable().at(i), view.at(tokens[static_cast<std::size_t>(i)]), static_cast<std::size_t>(view.stride_bytes[0]));
+      std::memcpy(picked.writable().at(i), view.at(tokens[static_cast<std::size_t>(i)]),
+                  static_cast<std::size_t>(view.stride_bytes[0]));
     }
     return picked;
   }
@@ -225,13 +233,14 @@ class Asked {
 };
 
 // Plans and attends for `tokens`; their answers go to places `first` and on.
-inline Status ask(const LayerView& layer, const Story& story, std::span<const std::int64_t> tokens, Workspace& workspace,
-                  Answers& answers, std::int64_t first = 0) {
+inline Status ask(const LayerView& layer, const Story& story, std::span<const std::int64_t> tokens,
+                  Workspace& workspace, Answers& answers, std::int64_t first = 0) {
   const Asked asked(story, tokens);
   const auto count = static_cast<std::int64_t>(tokens.size());
   const Rows rows = answers.rows_from(first);
   if (Status s = plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, rows); !s.ok()) return s;
-  return attend(layer, asked.for_attend(), rows, workspace, answers.output.writable_rows(first, count), answers.lse.writable_rows(first, count));
+  return attend(layer, asked.for_attend(), rows, workspace, answers.output.writable_rows(first, count),
+                answers.lse.writable_rows(first, count));
 }
 
 inline std::vector<std::int64_t> every_token(std::int64_t first, std::int64_t count) {
@@ -254,7 +263,8 @@ inline Answers one_call(const Story& story) {
 // How many rows leave something out.
 inline std::int64_t sparse_rows(const Answers& answers) {
   std::int64_t sparse = 0;
-  for (std::size_t t = 0; t < answers.counts.size(); ++t) sparse += answers.counts[t] < static_cast<std::int32_t>(t) + 1 ? 1 : 0;
+  for (std::size_t t = 0; t < answers.counts.size(); ++t)
+    sparse += answers.counts[t] < static_cast<std::int32_t>(t) + 1 ? 1 : 0;
   return sparse;
 }
 

@@ -27,9 +27,12 @@ class PlainLayer {
     view_.run = {anchor, tokens};
     view_.page_tokens = page_tokens;
     view_.first_slot = first_slot;
-    view_.value_offset_bytes = values == nullptr ? 0 : geometry.kv_heads() * page_tokens * geometry.head_dim() * element;
+    view_.value_offset_bytes =
+        values == nullptr ? 0 : geometry.kv_heads() * page_tokens * geometry.head_dim() * element;
     view_.raw_offset_bytes = -1;
-    const std::int64_t page_bytes = view_.value_offset_bytes + geometry.kv_heads() * page_tokens * std::max(geometry.head_dim(), geometry.value_dim()) * element;
+    const std::int64_t page_bytes = view_.value_offset_bytes + geometry.kv_heads() * page_tokens *
+                                                                   std::max(geometry.head_dim(), geometry.value_dim()) *
+                                                                   element;
     for (std::int64_t p = 0; p * page_tokens < first_slot + tokens; ++p) add_page(page_bytes, memory_, pages_);
     view_.pages = pages_.data();
     place(keys, 0, geometry.head_dim());
@@ -78,7 +81,8 @@ class PlainLayer {
       const std::int64_t slot = view_.first_slot + t;
       std::byte* page = memory_[static_cast<std::size_t>(slot / view_.page_tokens)]->data() + offset_bytes;
       for (std::int64_t h = 0; h < geometry_.kv_heads(); ++h) {
-        std::memcpy(page + (h * view_.page_tokens + slot % view_.page_tokens) * row_bytes, view.at(t, h), static_cast<std::size_t>(row_bytes));
+        std::memcpy(page + (h * view_.page_tokens + slot % view_.page_tokens) * row_bytes, view.at(t, h),
+                    static_cast<std::size_t>(row_bytes));
       }
     }
   }

@@ -25,7 +25,9 @@ class Random {
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
     return z ^ (z >> 31);
   }
-  std::int64_t below(std::int64_t bound) { return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(bound)); }
+  std::int64_t below(std::int64_t bound) {
+    return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(bound));
+  }
   // In -1..1, in steps of 2^-23.
   float uniform() { return static_cast<float>(static_cast<std::int32_t>(next() >> 40) - (1 << 23)) * 0x1p-23f; }
   // Near a normal distribution: four uniform numbers' sum.
@@ -33,7 +35,8 @@ class Random {
 
   template <typename T>
   void shuffle(std::span<T> values) {
-    for (std::size_t i = values.size(); i > 1; --i) std::swap(values[i - 1], values[static_cast<std::size_t>(below(static_cast<std::int64_t>(i)))]);
+    for (std::size_t i = values.size(); i > 1; --i)
+      std::swap(values[i - 1], values[static_cast<std::size_t>(below(static_cast<std::int64_t>(i)))]);
   }
 
  private:
@@ -44,7 +47,8 @@ class Random {
 class HostTensor {
  public:
   HostTensor() = default;
-  HostTensor(DType dtype, std::initializer_list<std::int64_t> shape) : view_(dense_view(static_cast<void*>(nullptr), dtype, shape)) {
+  HostTensor(DType dtype, std::initializer_list<std::int64_t> shape)
+      : view_(dense_view(static_cast<void*>(nullptr), dtype, shape)) {
     std::int64_t elements = 1;
     for (const std::int64_t extent : shape) elements *= extent;
     bytes_.resize(static_cast<std::size_t>(elements * dtype_bytes(dtype)));
@@ -77,8 +81,12 @@ class HostTensor {
   DType dtype() const { return view_.dtype; }
   std::int64_t elements() const { return static_cast<std::int64_t>(bytes_.size()) / dtype_bytes(dtype()); }
   std::span<const std::byte> bytes() const { return bytes_; }
-  float get(std::int64_t element) const { return load_element(bytes_.data() + element * dtype_bytes(dtype()), dtype()); }
-  void set(std::int64_t element, float value) { store_element(bytes_.data() + element * dtype_bytes(dtype()), dtype(), value); }
+  float get(std::int64_t element) const {
+    return load_element(bytes_.data() + element * dtype_bytes(dtype()), dtype());
+  }
+  void set(std::int64_t element, float value) {
+    store_element(bytes_.data() + element * dtype_bytes(dtype()), dtype(), value);
+  }
   void fill(float value) {
     for (std::int64_t i = 0; i < elements(); ++i) set(i, value);
   }
@@ -88,7 +96,8 @@ class HostTensor {
   std::vector<std::byte> bytes_;
 };
 
-inline HostTensor random_tensor(Random& random, DType dtype, std::initializer_list<std::int64_t> shape, float scale = 1.0f) {
+inline HostTensor random_tensor(Random& random, DType dtype, std::initializer_list<std::int64_t> shape,
+                                float scale = 1.0f) {
   HostTensor tensor(dtype, shape);
   for (std::int64_t i = 0; i < tensor.elements(); ++i) tensor.set(i, scale * random.normal());
   return tensor;

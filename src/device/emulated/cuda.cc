@@ -35,7 +35,8 @@ std::map<std::byte*, std::size_t> pinned;
 std::vector<std::function<CuResult()>> enqueued;
 
 const std::vector<EmulatedModule>& modules() {
-  static const std::vector<EmulatedModule> all{emulated_f32(), emulated_bf16(), emulated_f16(), emulated_bf16_f32(), emulated_bf16_1(), emulated_bf16_7()};
+  static const std::vector<EmulatedModule> all{emulated_f32(),      emulated_bf16(),   emulated_f16(),
+                                               emulated_bf16_f32(), emulated_bf16_1(), emulated_bf16_7()};
   return all;
 }
 
@@ -85,7 +86,8 @@ CuResult read(void* to, CuPointer from, std::size_t bytes, CuStream) {
   return is_pinned(to) ? 0 : run_all();
 }
 
-CuResult launch(CuFunction function, unsigned x, unsigned y, unsigned z, unsigned lanes, unsigned, unsigned, unsigned, CuStream, void** parameters, void**) {
+CuResult launch(CuFunction function, unsigned x, unsigned y, unsigned z, unsigned lanes, unsigned, unsigned, unsigned,
+                CuStream, void** parameters, void**) {
   if (const CuResult code = begun(); code != 0) return code;
   if (x == 0 || y == 0 || z == 0 || y > 65535 || z > 65535 || lanes == 0 || lanes > 1024) return kInvalidValue;
   const auto& kernel = *static_cast<const EmulatedKernel*>(function);
@@ -164,7 +166,8 @@ NvrtcResult compile_source(NvrtcProgram program, int count, const char* const* o
     }
     return false;
   };
-  for (const char* must : {"--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false", "--gpu-architecture=sm_90"}) {
+  for (const char* must :
+       {"--fmad=false", "--prec-div=true", "--prec-sqrt=true", "--ftz=false", "--gpu-architecture=sm_90"}) {
     if (!given(must)) {
       source.log = std::string("error: without ") + must + " the bits would be others";
       return kNvrtcCompilation;
@@ -172,7 +175,8 @@ NvrtcResult compile_source(NvrtcProgram program, int count, const char* const* o
   }
   for (std::size_t i = 0; i < modules().size(); ++i) {
     const EmulatedModule& one = modules()[i];
-    if (given("-DWORK_GROUP=" + std::to_string(one.work_group)) && given("-DKV_DTYPE=" + std::to_string(one.kv_dtype)) &&
+    if (given("-DWORK_GROUP=" + std::to_string(one.work_group)) &&
+        given("-DKV_DTYPE=" + std::to_string(one.kv_dtype)) &&
         given("-DINDEX_DTYPE=" + std::to_string(one.index_dtype))) {
       source.module = i;
       return 0;
@@ -184,7 +188,8 @@ NvrtcResult compile_source(NvrtcProgram program, int count, const char* const* o
 
 NvrtcCalls nvrtc() {
   NvrtcCalls calls;
-  calls.create = [](NvrtcProgram* program, const char* text, const char*, int, const char* const*, const char* const*) -> NvrtcResult {
+  calls.create = [](NvrtcProgram* program, const char* text, const char*, int, const char* const*,
+                    const char* const*) -> NvrtcResult {
     if (cuda_faults().left > 0 && --cuda_faults().left == 0) return 1;
     *program = new Source{text, "", 0};
     ++cuda_faults().held;
@@ -221,7 +226,9 @@ void add_devices(CudaCalls& calls) {
   calls.device = [](CuDevice* device, int number) -> CuResult { return *device = number, 0; };
   calls.device_name = [](char* name, int, CuDevice) -> CuResult { return std::strcpy(name, "an emulation"), 0; };
   calls.device_memory = [](std::size_t* bytes, CuDevice) -> CuResult { return *bytes = std::size_t{8} << 30, 0; };
-  calls.device_attribute = [](int* value, int attribute, CuDevice) -> CuResult { return *value = attribute == kCuComputeMajor ? 9 : 0, 0; };
+  calls.device_attribute = [](int* value, int attribute, CuDevice) -> CuResult {
+    return *value = attribute == kCuComputeMajor ? 9 : 0, 0;
+  };
 }
 
 }  // namespace
@@ -240,7 +247,9 @@ CudaCalls emulated_cuda() {
     return *context = &context_object, 0;
   };
   calls.release_context = [](CuDevice) -> CuResult { return give_back(0); };
-  calls.push_context = [](CuContext context) -> CuResult { return context == &context_object ? (++current_depth, 0) : kInvalidContext; };
+  calls.push_context = [](CuContext context) -> CuResult {
+    return context == &context_object ? (++current_depth, 0) : kInvalidContext;
+  };
   calls.pop_context = [](CuContext*) -> CuResult { return --current_depth, 0; };
   calls.make_stream = [](CuStream* stream, unsigned) -> CuResult {
     if (const CuResult code = begun(); code != 0) return code;
@@ -282,7 +291,8 @@ CudaCalls emulated_cuda() {
 
 Result<const NvrtcCalls*> emulated_nvrtc() {
   static const NvrtcCalls calls = nvrtc();
-  if (cuda_faults().no_compiler) return Status::error(Code::kUnsupported, "device", "device: this machine has no CUDA run-time compiler");
+  if (cuda_faults().no_compiler)
+    return Status::error(Code::kUnsupported, "device", "device: this machine has no CUDA run-time compiler");
   return &calls;
 }
 

@@ -1,5 +1,5 @@
-// The kernels' text in its CUDA form, compiled for this process's processor. Built with -D EMULATED=a name of its own, and
-// what the text is built with everywhere: WORK_GROUP, KV_DTYPE, INDEX_DTYPE.
+// The kernels' text in its CUDA form, compiled for this process's processor. Built with -D EMULATED=a name of its own,
+// and what the text is built with everywhere: WORK_GROUP, KV_DTYPE, INDEX_DTYPE.
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -57,8 +57,9 @@ EmulatedModule JOIN(emulated, EMULATED)() {
   return {WORK_GROUP,
           KV_DTYPE,
           INDEX_DTYPE,
-          {As<&pool_groups>::named("pool_groups"), As<&score_groups>::named("score_groups"), As<&select_groups>::named("select_groups"),
-           As<&expand_rows>::named("expand_rows"), As<&attend_splits>::named("attend_splits"), As<&fold_splits>::named("fold_splits")}};
+          {As<&pool_groups>::named("pool_groups"), As<&score_groups>::named("score_groups"),
+           As<&select_groups>::named("select_groups"), As<&expand_rows>::named("expand_rows"),
+           As<&attend_splits>::named("attend_splits"), As<&fold_splits>::named("fold_splits")}};
 }
 
 }  // namespace seriatim::testing

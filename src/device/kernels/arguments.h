@@ -1,6 +1,7 @@
 // What kernels are told of a layer, by value. Read by the host's compiler too, so that the two layouts are one.
 
-// Where a layer's state lies. Offsets are bytes from a page's start; a table has each page's place in the device's memory.
+// Where a layer's state lies. Offsets are bytes from a page's start; a table has each page's place in the device's
+// memory.
 typedef struct LayerArgs {
   i64 anchor;
   i64 page_tokens;

@@ -1,6 +1,6 @@
-/* What an installed Seriatim must offer to C: its header, clean under a user's warnings, and the shared library alone. */
+/* What an installed Seriatim must offer to C: its header, clean under a user's warnings, and the shared library alone.
+ */
 #include <seriatim.h>
-
 #include <stdio.h>
 
 int main(void) {

@@ -1,9 +1,8 @@
 #include "seriatim/cache_file.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "call.hpp"
 #include "convert.hpp"
 #include "handles.hpp"
@@ -23,7 +22,7 @@ Status take_back(Cache& cache, const std::vector<RestoredSequence>& restored, st
     if (Status s = cache.remove(one.id); !s.ok()) return s;
   }
   return Status::error(Code::kCapacity, "pairs",
-                       fmt::format("pairs: {} entries for the file's {} sequences", entries, restored.size()));
+                       formatted("pairs: {} entries for the file's {} sequences", entries, restored.size()));
 }
 
 seriatim_cache_file_info describe(const CacheFileInfo& file) {

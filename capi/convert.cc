@@ -1,10 +1,10 @@
 #include "convert.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <limits>
+
+#include "base/format.hpp"
 
 namespace seriatim::capi {
 namespace {
@@ -19,7 +19,7 @@ Status check_struct(const char* name, const void* given) {
   std::size_t bytes = 0;
   std::memcpy(&bytes, given, sizeof bytes);
   if (bytes >= kSlotBytes && bytes <= kMostStructBytes && bytes % kSlotBytes == 0) return {};
-  return invalid(name, fmt::format("a struct_size of {}; was it initialised?", bytes).c_str());
+  return invalid(name, formatted("a struct_size of {}; was it initialised?", bytes).c_str());
 }
 
 std::size_t struct_bytes(const void* given) {
@@ -32,9 +32,9 @@ template <typename Byte>
 Status take_view(const char* name, const seriatim_tensor* given, BasicTensor<Byte>& taken) {
   if (given == nullptr) return invalid(name, "NULL");
   if (given->dtype < SERIATIM_F32 || given->dtype > SERIATIM_I64)
-    return invalid(name, fmt::format("{} is no dtype", given->dtype).c_str());
+    return invalid(name, formatted("{} is no dtype", given->dtype).c_str());
   if (given->rank < 0 || given->rank > kMaxRank)
-    return invalid(name, fmt::format("a rank of {} is not in 0..{}", given->rank, kMaxRank).c_str());
+    return invalid(name, formatted("a rank of {} is not in 0..{}", given->rank, kMaxRank).c_str());
   taken = {};
   taken.data = static_cast<Byte*>(given->data);
   taken.dtype = static_cast<DType>(given->dtype);
@@ -47,7 +47,7 @@ Status take_view(const char* name, const seriatim_tensor* given, BasicTensor<Byt
 }  // namespace
 
 Status invalid(const char* argument, const char* what) {
-  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, what));
+  return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, what));
 }
 
 Status take_bytes(const char* name, const void* given, void* taken, std::size_t taken_bytes) {
@@ -57,7 +57,7 @@ Status take_bytes(const char* name, const void* given, void* taken, std::size_t 
   for (std::size_t i = taken_bytes; i < given_bytes; ++i) {
     if (bytes[i] == 0) continue;
     return Status::error(Code::kUnsupported, name,
-                         fmt::format("{}: byte {} is set, of a field that this version does not know", name, i),
+                         formatted("{}: byte {} is set, of a field that this version does not know", name, i),
                          {-1, static_cast<std::int64_t>(i)});
   }
   const std::size_t size_bytes = sizeof(std::size_t);  // that one stays this version's own
@@ -91,8 +91,8 @@ Status take_tensor(const char* name, const seriatim_tensor* given, Tensor& taken
 
 Status check_array(const char* name, const void* data, std::int64_t count, std::size_t element_bytes) {
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(element_bytes);
-  if (count < 0 || count > most) return invalid(name, fmt::format("a count of {}", count).c_str());
-  if (data == nullptr && count > 0) return invalid(name, fmt::format("NULL with a count of {}", count).c_str());
+  if (count < 0 || count > most) return invalid(name, formatted("a count of {}", count).c_str());
+  if (data == nullptr && count > 0) return invalid(name, formatted("NULL with a count of {}", count).c_str());
   return {};
 }
 
@@ -103,13 +103,13 @@ Status take_flag(const char* name, std::int32_t given, bool& taken) {
 }
 
 Status check_choice(const char* name, std::int32_t given, std::int32_t last) {
-  return given >= 0 && given <= last ? Status() : invalid(name, fmt::format("{} is not in 0..{}", given, last).c_str());
+  return given >= 0 && given <= last ? Status() : invalid(name, formatted("{} is not in 0..{}", given, last).c_str());
 }
 
 Status check_reserved(const char* name, std::int32_t given) {
   if (given == 0) return {};
   return Status::error(Code::kUnsupported, name,
-                       fmt::format("{}: reserved is {}, which this version does not know", name, given));
+                       formatted("{}: reserved is {}, which this version does not know", name, given));
 }
 
 static_assert(SERIATIM_NAN_REFUSE == static_cast<int>(NanPolicy::kRefuse));

@@ -1,5 +1,5 @@
-#include <fmt/format.h>
 
+#include "base/format.hpp"
 #include "call.hpp"
 #include "convert.hpp"
 #include "handles.hpp"
@@ -60,7 +60,7 @@ seriatim_status seriatim_executor_create_custom(const seriatim_executor_callback
     if (Status s = check_reserved("callbacks", taken.reserved); !s.ok()) return s;
     if (taken.run == nullptr) return invalid("run", "NULL");
     if (taken.concurrency < 1 || taken.concurrency > kMostThreads) {
-      return invalid("concurrency", fmt::format("{} is not in 1..{}", taken.concurrency, kMostThreads).c_str());
+      return invalid("concurrency", formatted("{} is not in 1..{}", taken.concurrency, kMostThreads).c_str());
     }
     auto handle =
         std::make_unique<seriatim_executor>();  // first: once the executor is made, its end disposes of `user`

@@ -1,9 +1,8 @@
 #include "layer.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "call.hpp"
 #include "convert.hpp"
 #include "handles.hpp"
@@ -18,7 +17,7 @@ Result<LayerView> take_layer(const seriatim_layer* given) {
   const Snapshot& snapshot = given->snapshot->snapshot;
   if (given->layer < 0 || given->layer >= snapshot.layers()) {
     return Status::error(Code::kInvalidArgument, "layer",
-                         fmt::format("layer: {} is not in 0..{}", given->layer, snapshot.layers() - 1),
+                         formatted("layer: {} is not in 0..{}", given->layer, snapshot.layers() - 1),
                          {-1, given->layer});
   }
   return snapshot.layer(given->layer);
@@ -77,12 +76,11 @@ seriatim_status seriatim_layer_token(const seriatim_layer* layer, std::int64_t p
     const auto view = take_layer(layer);
     if (!view.ok()) return view.status();
     if (position < view->run.anchor || position - view->run.anchor >= view->run.tokens) {
-      return invalid(
-          "position",
-          fmt::format("{} is not among the {} from {}", position, view->run.tokens, view->run.anchor).c_str());
+      return invalid("position",
+                     formatted("{} is not among the {} from {}", position, view->run.tokens, view->run.anchor).c_str());
     }
     if (kv_head < 0 || kv_head >= view->geometry->kv_heads()) {
-      return invalid("kv_head", fmt::format("{} is not in 0..{}", kv_head, view->geometry->kv_heads() - 1).c_str());
+      return invalid("kv_head", formatted("{} is not in 0..{}", kv_head, view->geometry->kv_heads() - 1).c_str());
     }
     seriatim_token found{
         view->key(position, kv_head), view->value(position, kv_head), view->raw_index_key(position), {}, 0};

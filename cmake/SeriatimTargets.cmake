@@ -30,7 +30,7 @@ function(seriatim_test name)
   add_executable(${name} ${ARGN})
   seriatim_options(${name})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/tests)
-  target_link_libraries(${name} PRIVATE seriatim::seriatim GTest::gtest_main fmt::fmt-header-only
+  target_link_libraries(${name} PRIVATE seriatim::seriatim GTest::gtest_main seriatim_fmt
     nlohmann_json::nlohmann_json Threads::Threads)
   gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endfunction()

@@ -1,7 +1,5 @@
 #include "cache_program.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
@@ -9,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/format.hpp"
 #include "base/half.hpp"
 #include "cache/save.hpp"
 #include "cache_support.hpp"
@@ -66,9 +65,9 @@ class Machine {
         page_tokens_(options_.page_tokens),
         folder_(std::move(folder)),
         cache_(make_cache(geometry_, options_)) {
-    code_.push_back(fmt::format("cache(r = {}, layers = {}, page = {}, capacity = {} pages, geometry = {});",
-                                geometry_.group_tokens(), options_.layers.size(), page_tokens_,
-                                options_.capacity_tokens / page_tokens_, program.geometry));
+    code_.push_back(formatted("cache(r = {}, layers = {}, page = {}, capacity = {} pages, geometry = {});",
+                              geometry_.group_tokens(), options_.layers.size(), page_tokens_,
+                              options_.capacity_tokens / page_tokens_, program.geometry));
   }
 
   std::optional<Failure> run(const Program& program) {
@@ -89,11 +88,11 @@ class Machine {
   void compare_all() {
     for (const ModelSequence& sequence : sequences_) {
       if (image(*cache_, sequence.id) != sequence.image)
-        fail(fmt::format("s{} is not what its definition says", sequence.id));
+        fail(formatted("s{} is not what its definition says", sequence.id));
       compare_bounds(sequence);
     }
     for (std::size_t i = 0; i < snapshots_.size(); ++i) {
-      if (image(snapshots_[i].snapshot) != snapshots_[i].image) fail(fmt::format("snapshot {} has changed", i));
+      if (image(snapshots_[i].snapshot) != snapshots_[i].image) fail(formatted("snapshot {} has changed", i));
     }
   }
 
@@ -103,9 +102,9 @@ class Machine {
     for (std::int64_t l = 0; l < snapshot.layers(); ++l) {
       const LayerView view = snapshot.layer(l);
       if (!(largest_pooled(view) <= view.pooled.max_abs))
-        fail(fmt::format("s{}: a pooled key is larger than max_abs", sequence.id));
+        fail(formatted("s{}: a pooled key is larger than max_abs", sequence.id));
       const bool known = std::isfinite(view.pooled.max_abs);
-      if (!known && !mapped_unseen_) fail(fmt::format("s{}: max_abs is not known", sequence.id));
+      if (!known && !mapped_unseen_) fail(formatted("s{}: max_abs is not known", sequence.id));
     }
   }
 
@@ -135,13 +134,13 @@ class Machine {
   // True when `status` is success. A refusal for lack of pages is believed only when pages could be lacking.
   bool succeeded(const Status& status, const char* call, std::int64_t token_pages, std::int64_t pooled_pages = 0) {
     if (status.ok()) return true;
-    code_.back() += fmt::format("  // {}", status.message());
+    code_.back() += formatted("  // {}", status.message());
     const std::int64_t capacity = options_.capacity_tokens / page_tokens_;
     const CacheBytes bytes = cache_->bytes();
     const std::int64_t used = bytes.keys_values / std::max<std::int64_t>(1, full_page_.keys_values);
     const std::int64_t pooled = full_page_.pooled_keys == 0 ? 0 : bytes.pooled_keys / full_page_.pooled_keys;
     const bool plausible = used + token_pages > capacity || pooled + pooled_pages > 2 * capacity;
-    if (status.code() != Code::kCapacity || !plausible) fail(fmt::format("{}: {}", call, status.message()));
+    if (status.code() != Code::kCapacity || !plausible) fail(formatted("{}: {}", call, status.message()));
     return false;
   }
 
@@ -202,7 +201,7 @@ void Machine::add(const Operation& o) {
   sequence.anchor = o.a % 9;
   const auto id = cache_->add(sequence.anchor);
   if (!id.ok()) return fail("add");
-  code_.back() = fmt::format("s{} = add({});", *id, sequence.anchor);
+  code_.back() = formatted("s{} = add({});", *id, sequence.anchor);
   sequence.id = *id;
   redefine(sequence);
   sequences_.push_back(std::move(sequence));
@@ -211,7 +210,7 @@ void Machine::add(const Operation& o) {
 void Machine::remove(const Operation& o) {
   ModelSequence* sequence = pick(o.a);
   if (sequence == nullptr) return;
-  code_.back() = fmt::format("remove(s{});", sequence->id);
+  code_.back() = formatted("remove(s{});", sequence->id);
   if (!cache_->remove(sequence->id).ok()) fail("remove");
   sequences_.erase(sequences_.begin() + (sequence - sequences_.data()));
 }
@@ -219,7 +218,7 @@ void Machine::remove(const Operation& o) {
 void Machine::reset(const Operation& o) {
   ModelSequence* sequence = pick(o.a);
   if (sequence == nullptr) return;
-  code_.back() = fmt::format("reset(s{}, {});", sequence->id, o.b);
+  code_.back() = formatted("reset(s{}, {});", sequence->id, o.b);
   if (!cache_->reset(sequence->id, o.b).ok()) fail("reset");
   sequence->anchor = o.b;
   sequence->tokens.clear();
@@ -233,7 +232,7 @@ void Machine::truncate(const Operation& o) {
   const std::int64_t most = sequence->count();
   const std::int64_t kept =
       o.c % 2 == 0 ? most - o.b % std::min<std::int64_t>(most + 1, 10) : (o.b * 256 + o.c) % (most + 1);
-  code_.back() = fmt::format("truncate(s{}, {});  // of {}", sequence->id, kept, most);
+  code_.back() = formatted("truncate(s{}, {});  // of {}", sequence->id, kept, most);
   if (!cache_->truncate(sequence->id, kept).ok()) fail("truncate");
   sequence->tokens.resize(static_cast<std::size_t>(kept));
   redefine(*sequence);
@@ -244,7 +243,7 @@ void Machine::fork(const Operation& o) {
   if (sequence == nullptr || sequences_.size() == kMostSequences) return;
   const auto id = cache_->fork(sequence->id);
   if (!id.ok()) return fail("fork");
-  code_.back() = fmt::format("s{} = fork(s{});", *id, sequence->id);
+  code_.back() = formatted("s{} = fork(s{});", *id, sequence->id);
   ModelSequence copy = *sequence;
   copy.id = *id;
   sequences_.push_back(std::move(copy));
@@ -254,7 +253,7 @@ void Machine::evict(const Operation& o) {
   ModelSequence* sequence = pick(o.a);
   if (sequence == nullptr) return;
   const std::int64_t evicted = (o.c % 2 == 0 ? o.b % 10 : o.b * 3) % (sequence->count() + 1);
-  code_.back() = fmt::format("evict_prefix(s{}, {});", sequence->id, evicted);
+  code_.back() = formatted("evict_prefix(s{}, {});", sequence->id, evicted);
   const Status status = cache_->evict_prefix(sequence->id, evicted);
   if (!succeeded(status, "evict_prefix", 0, pages_of(sequence->count()))) return;
   sequence->anchor += evicted;
@@ -274,7 +273,7 @@ void Machine::copy(const Operation& o) {
   const std::int64_t first = to->frontier();
   const bool held = first >= from->anchor && first <= from->frontier();
   const std::int64_t count = held ? o.c % (from->frontier() - first + 1) : 1;
-  code_.back() = fmt::format("copy(s{}, {}, {}, s{});", from->id, first, count, to->id);
+  code_.back() = formatted("copy(s{}, {}, {}, s{});", from->id, first, count, to->id);
   const Status status = cache_->copy(from->id, first, count, to->id);
   if (!held) {
     if (status.code() != Code::kInvalidArgument) fail("copy of a range that is not there");
@@ -314,7 +313,7 @@ void Machine::append(const Operation& o) {
   ModelSequence* sequence = pick(o.a);
   if (sequence == nullptr) return add(o);
   const std::int64_t count = o.c % 4 == 0 ? o.b % (2 * page_tokens_) : o.b % 11;
-  code_.back() = fmt::format("append(s{}, {});", sequence->id, count);
+  code_.back() = formatted("append(s{}, {});", sequence->id, count);
   const auto tokens = fresh_tokens(count);
   auto transaction = cache_->begin();
   if (!transaction.ok()) return fail("begin");
@@ -341,7 +340,7 @@ void Machine::engine_step(const Operation& o) {
   constexpr const char* kEnds[] = {"commit", "rollback", "drop", "commit_prefix", "keep", "a NaN in the last layer"};
   const auto end = static_cast<End>(o.c % 6);
   code_.back() =
-      fmt::format("step({{s{}, s{}}}, {} tokens, {}, keep {});", first->id, second->id, count, kEnds[end], kept);
+      formatted("step({{s{}, s{}}}, {} tokens, {}, keep {});", first->id, second->id, count, kEnds[end], kept);
   auto transaction = cache_->begin();
   if (!transaction.ok()) return fail("begin");
   std::vector<std::vector<TokenId>> tokens;
@@ -373,7 +372,7 @@ void Machine::hole(const Operation& o) {
   const ModelSequence* sequence = pick(o.a);
   if (sequence == nullptr) return;
   const std::int64_t off = o.b % 2 == 0 ? 1 + o.c % 5 : -1 - o.c % 5;
-  code_.back() = fmt::format("append at {} to s{};", sequence->frontier() + off, sequence->id);
+  code_.back() = formatted("append at {} to s{};", sequence->frontier() + off, sequence->id);
   auto transaction = cache_->begin();
   const Batch batch = make_batch(geometry_, 0, sequence->frontier() + off, ids(1, 3), options_.layers[0].indexed);
   if (transaction->append(sequence->id, 0, batch.view).code() != Code::kNotContiguous) fail("a hole was taken");
@@ -383,14 +382,14 @@ void Machine::hole(const Operation& o) {
 void Machine::take_snapshot(const Operation& o) {
   const ModelSequence* sequence = pick(o.a);
   if (sequence == nullptr || snapshots_.size() == kMostSnapshots) return;
-  code_.back() = fmt::format("snapshot(s{});", sequence->id);
+  code_.back() = formatted("snapshot(s{});", sequence->id);
   snapshots_.push_back({*cache_->snapshot(sequence->id), sequence->image});
 }
 
 void Machine::drop_snapshot(const Operation& o) {
   if (snapshots_.empty()) return;
   const std::size_t which = o.a % snapshots_.size();
-  code_.back() = fmt::format("drop snapshot {};", which);
+  code_.back() = formatted("drop snapshot {};", which);
   snapshots_.erase(snapshots_.begin() + static_cast<std::ptrdiff_t>(which));
 }
 
@@ -398,10 +397,10 @@ void Machine::drop_snapshot(const Operation& o) {
 void Machine::save_and_restore(const Operation& o) {
   if (folder_.empty()) return;
   const auto mode = static_cast<RestoreMode>(o.a % 3);
-  code_.back() = fmt::format("save and restore({});", o.a % 3);
+  code_.back() = formatted("save and restore({});", o.a % 3);
   UnsyncedCalls calls;
   const std::string path =
-      fmt::format("{}/program-{}", folder_, code_.size());  // a new name: replacing waits for the disk
+      formatted("{}/program-{}", folder_, code_.size());  // a new name: replacing waits for the disk
   if (Status s = save_cache(*cache_, path, calls); !s.ok()) return fail(std::string(s.message()));
   snapshots_.clear();  // those of mapped pages would keep the old cache's pages, which is tested elsewhere
   auto cache = make_cache(geometry_, options_);

@@ -1,10 +1,9 @@
 #include "seriatim/attend.hpp"
 
-#include <fmt/format.h>
-
 #include "attend/attend_admit.hpp"
 #include "attend/attend_kernels.hpp"
 #include "base/admit.hpp"
+#include "base/format.hpp"
 
 namespace seriatim {
 std::int64_t attend_scratch_floats(const Geometry& geometry) { return attend_block_floats(geometry, 1); }
@@ -20,13 +19,13 @@ Status attend_row(const LayerView& layer, VisibleRun run, ConstTensor query, std
   if (Status s = admit_sinks(geometry, sinks); !s.ok()) return s;
   if (static_cast<std::int64_t>(scratch.size()) < attend_scratch_floats(geometry)) {
     return invalid("scratch",
-                   fmt::format("{} floats where {} are needed", scratch.size(), attend_scratch_floats(geometry)));
+                   formatted("{} floats where {} are needed", scratch.size(), attend_scratch_floats(geometry)));
   }
-  if (!is_float(output.dtype)) return invalid("output", fmt::format("dtype {}", dtype_name(output.dtype)));
+  if (!is_float(output.dtype)) return invalid("output", formatted("dtype {}", dtype_name(output.dtype)));
   if (Status s = admit_view("output", output, output.dtype, {geometry.query_heads(), geometry.value_dim()}); !s.ok())
     return s;
   if (!lse.empty() && static_cast<std::int64_t>(lse.size()) != geometry.query_heads()) {
-    return invalid("lse", fmt::format("{} entries for {} heads", lse.size(), geometry.query_heads()));
+    return invalid("lse", formatted("{} entries for {} heads", lse.size(), geometry.query_heads()));
   }
   BlockQuery one{query, row, output, lse, -1};
   std::int64_t overflow = -1;
@@ -36,7 +35,7 @@ Status attend_row(const LayerView& layer, VisibleRun run, ConstTensor query, std
   }
   if (overflow >= 0) {
     return attend_fault(Code::kOverflow, "output",
-                        fmt::format("head {}: a logit passes f32, or an output its dtype", overflow),
+                        formatted("head {}: a logit passes f32, or an output its dtype", overflow),
                         {row_number, overflow});
   }
   return {};

@@ -1,17 +1,16 @@
 #include "base/admit.hpp"
 
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "base/checked.hpp"
+#include "base/format.hpp"
 #include "base/half.hpp"
 
 namespace seriatim {
 namespace {
 
 Status invalid(std::string_view name, std::string_view what) {
-  return Status::error(Code::kInvalidArgument, name, fmt::format("{}: {}", name, what));
+  return Status::error(Code::kInvalidArgument, name, formatted("{}: {}", name, what));
 }
 
 // Whether two index tuples may name the same bytes: true unless every axis steps over all that the axes of shorter
@@ -39,10 +38,10 @@ bool overlaps_itself(const Tensor& view) {
 Status admit_view(std::string_view name, const ConstTensor& view, DType dtype,
                   std::initializer_list<std::int64_t> shape) {
   if (view.dtype != dtype) {
-    return invalid(name, fmt::format("dtype {} where {} is needed", dtype_name(view.dtype), dtype_name(dtype)));
+    return invalid(name, formatted("dtype {} where {} is needed", dtype_name(view.dtype), dtype_name(dtype)));
   }
   if (view.rank != static_cast<int>(shape.size())) {
-    return invalid(name, fmt::format("rank {} where {} is needed", view.rank, shape.size()));
+    return invalid(name, formatted("rank {} where {} is needed", view.rank, shape.size()));
   }
   std::int64_t elements = 1;
   std::int64_t reach_bytes = 0;
@@ -51,12 +50,12 @@ Status admit_view(std::string_view name, const ConstTensor& view, DType dtype,
     const std::int64_t extent = view.shape[axis];
     const std::int64_t stride_bytes = view.stride_bytes[axis];
     if (extent < 0 || (wanted >= 0 && extent != wanted)) {
-      return invalid(name, fmt::format("axis {} has extent {}{}", axis, extent,
-                                       wanted < 0 ? "" : fmt::format(" where {} is needed", wanted)));
+      return invalid(name, formatted("axis {} has extent {}{}", axis, extent,
+                                     wanted < 0 ? "" : formatted(" where {} is needed", wanted)));
     }
     if (stride_bytes < 0 || stride_bytes % dtype_bytes(dtype) != 0) {
-      return invalid(name, fmt::format("axis {} has a stride of {} bytes, not a multiple of {}", axis, stride_bytes,
-                                       dtype_bytes(dtype)));
+      return invalid(name, formatted("axis {} has a stride of {} bytes, not a multiple of {}", axis, stride_bytes,
+                                     dtype_bytes(dtype)));
     }
     const auto span = checked_mul(extent > 0 ? extent - 1 : 0, stride_bytes);
     const auto count = checked_mul(elements, extent);
@@ -64,7 +63,7 @@ Status admit_view(std::string_view name, const ConstTensor& view, DType dtype,
     if (!count || !reach) {
       return Status::error(
           Code::kOverflow, name,
-          fmt::format("{}: axis {} of extent {} and stride {} passes 64-bit sizes", name, axis, extent, stride_bytes));
+          formatted("{}: axis {} of extent {} and stride {} passes 64-bit sizes", name, axis, extent, stride_bytes));
     }
     elements = *count;
     reach_bytes = *reach;
@@ -72,7 +71,7 @@ Status admit_view(std::string_view name, const ConstTensor& view, DType dtype,
   }
   for (; axis < kMaxRank; ++axis) {  // readers that take every view as of rank 4 rely on it
     if (view.shape[axis] != 1)
-      return invalid(name, fmt::format("axis {} has extent {} past rank {}", axis, view.shape[axis], view.rank));
+      return invalid(name, formatted("axis {} has extent {} past rank {}", axis, view.shape[axis], view.rank));
   }
   if (elements > 0 && view.data == nullptr) return invalid(name, "no data");
   return {};
@@ -93,7 +92,7 @@ Status admit_finite(std::string_view name, const ConstTensor& view) {
           const float value = load_element(view.at(i, j, k, l), view.dtype);
           if (!std::isfinite(value)) {
             return Status::error(Code::kNotFinite, name,
-                                 fmt::format("{}: element {} of row {} is {}", name, index, i, value), {i, index});
+                                 formatted("{}: element {} of row {} is {}", name, index, i, value), {i, index});
           }
         }
       }

@@ -1,7 +1,5 @@
 #include "seriatim/kernels.hpp"
 
-#include <fmt/format.h>
-
 #include <cctype>
 #include <cstdlib>
 
@@ -30,6 +28,7 @@ bool has_fma() {
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
+#include "base/format.hpp"
 #include "base/kernel_dispatch.hpp"
 
 namespace seriatim {
@@ -77,7 +76,7 @@ Result<Kernels> Kernels::named(std::string_view name) {
     if (kernels.name() == name) return kernels;
   }
   return Status::error(Code::kNotFound, "kernels",
-                       fmt::format("kernels: {:.32} is not available here; there are {}", name, list_names()));
+                       formatted("kernels: {:.32} is not available here; there are {}", name, list_names()));
 }
 
 Result<Kernels> Kernels::chosen() {

@@ -1,12 +1,11 @@
 #include "seriatim/cache.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
 
 #include "base/checked.hpp"
+#include "base/format.hpp"
 #include "cache/impl.hpp"
 
 namespace seriatim {
@@ -15,7 +14,7 @@ namespace {
 constexpr std::int64_t kMostTokens = std::int64_t{1} << 48;
 
 Status invalid(std::string_view argument, std::string_view what, Place place = {}) {
-  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, what), place);
+  return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, what), place);
 }
 
 // Gives   the norm weights of every layer, zeros where none are given.
@@ -27,13 +26,13 @@ Result<std::vector<std::vector<float>>> admit_layers(const Geometry& geometry, c
     const auto layer = static_cast<std::int64_t>(l);
     if (!weight.empty() && static_cast<std::int64_t>(weight.size()) != geometry.index_dim()) {
       return invalid("index_norm_weight",
-                     fmt::format("layer {} has {} entries for {} dims", layer, weight.size(), geometry.index_dim()),
+                     formatted("layer {} has {} entries for {} dims", layer, weight.size(), geometry.index_dim()),
                      {layer, -1});
     }
     for (std::size_t i = 0; i < weight.size(); ++i) {
       if (std::isfinite(weight[i])) continue;
       return Status::error(Code::kNotFinite, "index_norm_weight",
-                           fmt::format("index_norm_weight: entry {} of layer {} is {}", i, layer, weight[i]),
+                           formatted("index_norm_weight: entry {} of layer {} is {}", i, layer, weight[i]),
                            {layer, static_cast<std::int64_t>(i)});
     }
     weights.push_back(weight.empty() ? std::vector<float>(static_cast<std::size_t>(geometry.index_dim())) : weight);
@@ -44,10 +43,9 @@ Result<std::vector<std::vector<float>>> admit_layers(const Geometry& geometry, c
 // Gives   how many token pages there may be.
 Result<std::int64_t> admit_capacity(const Layout& layout, const CacheOptions& options) {
   if (options.capacity_tokens < 0 || options.capacity_tokens > kMostTokens) {
-    return invalid("capacity_tokens", fmt::format("{} is not in 0..{}", options.capacity_tokens, kMostTokens));
+    return invalid("capacity_tokens", formatted("{} is not in 0..{}", options.capacity_tokens, kMostTokens));
   }
-  if (options.capacity_bytes < 0)
-    return invalid("capacity_bytes", fmt::format("{} is negative", options.capacity_bytes));
+  if (options.capacity_bytes < 0) return invalid("capacity_bytes", formatted("{} is negative", options.capacity_bytes));
   if (options.capacity_tokens > 0 && options.capacity_bytes > 0) {
     return invalid("capacity_bytes", "given beside capacity_tokens; one of them decides");
   }
@@ -60,7 +58,7 @@ Result<std::int64_t> admit_capacity(const Layout& layout, const CacheOptions& op
 }  // namespace
 
 Status not_found(SequenceId sequence) {
-  return Status::error(Code::kNotFound, "sequence", fmt::format("sequence: there is no sequence {}", sequence),
+  return Status::error(Code::kNotFound, "sequence", formatted("sequence: there is no sequence {}", sequence),
                        {sequence, -1});
 }
 
@@ -78,7 +76,7 @@ Result<Cache::Impl::Entry*> Cache::Impl::find_unstaged(SequenceId sequence) {
   Entry* entry = find(sequence);
   if (entry == nullptr) return not_found(sequence);
   if (open != nullptr && open->find(sequence) != nullptr) {
-    return invalid("sequence", fmt::format("sequence {} is in the open transaction", sequence), {sequence, -1});
+    return invalid("sequence", formatted("sequence {} is in the open transaction", sequence), {sequence, -1});
   }
   return entry;
 }
@@ -159,7 +157,7 @@ Status Cache::truncate(SequenceId sequence, std::int64_t tokens) {
     const SequenceState& state = *(*entry)->state;
     if (tokens < 0 || tokens > state.run.tokens) {
       return invalid("tokens",
-                     fmt::format("{} is not in 0..{}, what sequence {} holds", tokens, state.run.tokens, sequence),
+                     formatted("{} is not in 0..{}, what sequence {} holds", tokens, state.run.tokens, sequence),
                      {sequence, -1});
     }
     impl_->publish(**entry, state_prefix(state, tokens));

@@ -1,10 +1,10 @@
 #include "cache/file_format.hpp"
 
-#include <fmt/format.h>
-
 #include <charconv>
 #include <cstring>
 #include <iterator>
+
+#include "base/format.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -16,7 +16,7 @@ std::string_view pooling_name(Pooling pooling) { return pooling == Pooling::kNon
 
 Result<std::string_view> text_of(const Metadata& metadata, std::string_view key) {
   const auto found = metadata.find(key);
-  if (found == metadata.end()) return corrupt("header", fmt::format("the metadata do not say {}", key));
+  if (found == metadata.end()) return corrupt("header", formatted("the metadata do not say {}", key));
   return std::string_view(found->second);
 }
 
@@ -27,7 +27,7 @@ Result<T> number_of(const Metadata& metadata, std::string_view key) {
   T value{};
   const char* end = text->data() + text->size();
   const auto [stop, error] = std::from_chars(text->data(), end, value);
-  if (error != std::errc() || stop != end) return corrupt("header", fmt::format("{} is not a number", key));
+  if (error != std::errc() || stop != end) return corrupt("header", formatted("{} is not a number", key));
   return value;
 }
 
@@ -37,7 +37,7 @@ Result<DType> float_dtype_of(const Metadata& metadata, std::string_view key) {
   for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
     if (*text == dtype_name(dtype)) return dtype;
   }
-  return corrupt("header", fmt::format("{} is not f32, bf16 or f16", key));
+  return corrupt("header", formatted("{} is not f32, bf16 or f16", key));
 }
 
 Result<Pooling> pooling_of(const Metadata& metadata) {
@@ -54,23 +54,23 @@ Result<Pooling> pooling_of(const Metadata& metadata) {
 std::uint64_t hash(std::span<const std::byte> bytes) { return XXH3_64bits(bytes.data(), bytes.size()); }
 
 Status corrupt(std::string_view section, std::string_view what, Place place) {
-  return Status::error(Code::kCorrupt, section, fmt::format("{}: {}", section, what), place);
+  return Status::error(Code::kCorrupt, section, formatted("{}: {}", section, what), place);
 }
 
 Metadata describe(const Geometry& g, std::int64_t page_tokens) {
   return {{std::string(kVersionKey), std::string(kVersion)},
-          {"page_tokens", fmt::format("{}", page_tokens)},
-          {"group_tokens", fmt::format("{}", g.group_tokens())},
-          {"kv_heads", fmt::format("{}", g.kv_heads())},
-          {"head_dim", fmt::format("{}", g.head_dim())},
-          {"value_dim", fmt::format("{}", g.value_dim())},
+          {"page_tokens", formatted("{}", page_tokens)},
+          {"group_tokens", formatted("{}", g.group_tokens())},
+          {"kv_heads", formatted("{}", g.kv_heads())},
+          {"head_dim", formatted("{}", g.head_dim())},
+          {"value_dim", formatted("{}", g.value_dim())},
           {"values_alias_keys", g.values_alias_keys() ? "1" : "0"},
           {"kv_dtype", std::string(dtype_name(g.kv_dtype()))},
-          {"index_dim", fmt::format("{}", g.index_dim())},
-          {"index_rotary_dim", fmt::format("{}", g.index_rotary_dim())},
+          {"index_dim", formatted("{}", g.index_dim())},
+          {"index_rotary_dim", formatted("{}", g.index_rotary_dim())},
           {"index_dtype", std::string(dtype_name(g.index_dtype()))},
           {"pooling", std::string(pooling_name(g.pooling()))},
-          {"norm_eps", fmt::format("{}", g.norm_eps())}};
+          {"norm_eps", formatted("{}", g.norm_eps())}};
 }
 
 Result<std::int64_t> integer_of(const Metadata& metadata, std::string_view key) {
@@ -114,26 +114,25 @@ Status check_version(const Metadata& metadata) {
   const auto kind = metadata.find(kVersionKey);
   if (kind == metadata.end() || !kind->second.starts_with(kKind)) {
     return corrupt("header",
-                   fmt::format("the metadata do not say that this is a cache ({} = {})", kVersionKey, kVersion));
+                   formatted("the metadata do not say that this is a cache ({} = {})", kVersionKey, kVersion));
   }
   if (kind->second == kVersion) return {};
   return Status::error(Code::kUnsupported, "header",
-                       fmt::format("header: its version is not {}, the only one that this build knows", kVersion));
+                       formatted("header: its version is not {}, the only one that this build knows", kVersion));
 }
 
 std::string header_bytes(const Metadata& metadata, const Shapes& shapes, std::int64_t alignment) {
   std::string json = "{\"__metadata__\":{";
-  const auto out = std::back_inserter(json);
   for (const auto& [key, value] : metadata) {  // none of them needs escaping
-    fmt::format_to(out, "{}\"{}\":\"{}\"", json.back() == '{' ? "" : ",", key, value);
+    json += formatted("{}\"{}\":\"{}\"", json.back() == '{' ? "" : ",", key, value);
   }
   json += "}";
   std::int64_t begin = 0;
   for (std::size_t s = 0; s < kSectionCount; ++s) {
     std::int64_t bytes = kSections[s].element_bytes;
     for (const std::int64_t extent : shapes[s]) bytes *= extent;
-    fmt::format_to(out, ",\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", kSections[s].name,
-                   kSections[s].dtype, fmt::join(shapes[s], ","), begin, begin + bytes);
+    json += formatted(",\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", kSections[s].name,
+                      kSections[s].dtype, joined(shapes[s], ","), begin, begin + bytes);
     begin += bytes;
   }
   json += "}";

@@ -1,5 +1,4 @@
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -8,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/format.hpp"
 #include "cache/read_file.hpp"
 #include "file/bytes.hpp"
 
@@ -16,17 +16,17 @@ namespace {
 
 constexpr std::size_t kLargestRead = std::size_t{1} << 30;
 
-Status io(std::string_view what) { return Status::error(Code::kIo, "file", fmt::format("file: {}", what)); }
+Status io(std::string_view what) { return Status::error(Code::kIo, "file", formatted("file: {}", what)); }
 
 }  // namespace
 
 Result<InputFile> InputFile::open(const std::string& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);  // a pipe must not keep us waiting
-  if (fd < 0) return io(fmt::format("{}: cannot be opened: {}", file::shown_path(path), std::strerror(errno)));
+  if (fd < 0) return io(formatted("{}: cannot be opened: {}", file::shown_path(path), std::strerror(errno)));
   InputFile file(fd, 0);
   struct stat about = {};
-  if (::fstat(fd, &about) != 0) return io(fmt::format("{}: {}", file::shown_path(path), std::strerror(errno)));
-  if (!S_ISREG(about.st_mode)) return io(fmt::format("{}: is not a regular file", file::shown_path(path)));
+  if (::fstat(fd, &about) != 0) return io(formatted("{}: {}", file::shown_path(path), std::strerror(errno)));
+  if (!S_ISREG(about.st_mode)) return io(formatted("{}: is not a regular file", file::shown_path(path)));
   file.size_ = about.st_size;
   return file;
 }
@@ -47,7 +47,7 @@ Status InputFile::read(std::int64_t offset, std::span<std::byte> into) const {
   while (!into.empty()) {
     const ssize_t got = ::pread(fd_, into.data(), std::min(into.size(), kLargestRead), offset);
     if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return io(fmt::format("cannot be read: {}", std::strerror(errno)));
+    if (got < 0) return io(formatted("cannot be read: {}", std::strerror(errno)));
     if (got == 0) return io("it became shorter while it was read");
     into = into.subspan(static_cast<std::size_t>(got));
     offset += got;

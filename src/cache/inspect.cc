@@ -1,9 +1,9 @@
-#include <fmt/format.h>
 
 #include <cmath>
 #include <cstring>
 #include <utility>
 
+#include "base/format.hpp"
 #include "base/half.hpp"
 #include "cache/file_format.hpp"
 #include "cache/impl.hpp"
@@ -45,8 +45,8 @@ Status check_pooled(const LayerView& view, const std::vector<float>& norm_weight
       if (same_element(stored, pooled.data() + i * element, g.index_dtype())) continue;
       return cache_file::corrupt(
           "pooled_pages",
-          fmt::format("group {} of layer {} in row {} of sequences is not the pooled key of its raw keys", group, layer,
-                      row),
+          formatted("group {} of layer {} in row {} of sequences is not the pooled key of its raw keys", group, layer,
+                    row),
           {row, group});
     }
   }

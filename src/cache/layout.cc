@@ -1,12 +1,11 @@
 #include "cache/layout.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <optional>
 
 #include "base/checked.hpp"
+#include "base/format.hpp"
 
 namespace seriatim {
 namespace {
@@ -47,8 +46,8 @@ Result<std::int64_t> admit_page_tokens(const Geometry& geometry, std::int64_t pa
   if (page_tokens == 0) return (kLeastPageTokens + unit - 1) / unit * unit;
   if (page_tokens < 0 || page_tokens > kMostPageTokens || page_tokens % unit != 0) {
     return Status::error(Code::kInvalidArgument, "page_tokens",
-                         fmt::format("page_tokens: {} is not a multiple of {} ({} groups of {}) in 1..{}", page_tokens,
-                                     unit, kPanel, geometry.group_tokens(), kMostPageTokens));
+                         formatted("page_tokens: {} is not a multiple of {} ({} groups of {}) in 1..{}", page_tokens,
+                                   unit, kPanel, geometry.group_tokens(), kMostPageTokens));
   }
   return page_tokens;
 }
@@ -84,8 +83,8 @@ Result<Layout> Layout::make(const Geometry& geometry, const CacheOptions& option
   }
   if (!tokens.end() || !pooled.end()) {
     return Status::error(Code::kOverflow, "page_tokens",
-                         fmt::format("page_tokens: a page of {} tokens in {} layers does not fit 64-bit sizes",
-                                     layout.page_tokens, options.layers.size()));
+                         formatted("page_tokens: a page of {} tokens in {} layers does not fit 64-bit sizes",
+                                   layout.page_tokens, options.layers.size()));
   }
   layout.token_page_bytes = *tokens.end();
   layout.pooled_page_bytes = *pooled.end();

@@ -1,6 +1,5 @@
 #include "cache/mapping.hpp"
 
-#include <fmt/format.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -10,6 +9,8 @@
 #include <cstring>
 #include <mutex>
 #include <new>
+
+#include "base/format.hpp"
 
 namespace seriatim {
 namespace {
@@ -65,7 +66,7 @@ void on_bus_error(int signal, siginfo_t* info, void* context) {
 }
 
 Status io(std::string_view what) {
-  return Status::error(Code::kIo, "file", fmt::format("file: {}: {}", what, std::strerror(errno)));
+  return Status::error(Code::kIo, "file", formatted("file: {}: {}", what, std::strerror(errno)));
 }
 
 // Under slots_mutex.
@@ -96,8 +97,7 @@ Result<int> take_slot(std::uintptr_t begin, std::uintptr_t end) {
     ++slot.version;
     return i;
   }
-  return Status::error(Code::kCapacity, "file",
-                       fmt::format("file: {} files are mapped already", Mapping::kMostMappings));
+  return Status::error(Code::kCapacity, "file", formatted("file: {} files are mapped already", Mapping::kMostMappings));
 }
 
 void free_slot(int i) noexcept {

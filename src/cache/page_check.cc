@@ -1,11 +1,10 @@
 #include "cache/page_check.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "cache/file_format.hpp"
 #include "cache/rows.hpp"
 
@@ -51,13 +50,13 @@ class Judge {
   Result<float> verdict(std::uint64_t hash) {
     const std::string_view section = rules_.section;
     if (XXH3_64bits_digest(&state_) != hash) {
-      return cache_file::corrupt(section, fmt::format("the checksum of page {} is another", number_), {number_, -1});
+      return cache_file::corrupt(section, formatted("the checksum of page {} is another", number_), {number_, -1});
     }
     if (fault_ < 0) return largest_;
     return Status::error(
         Code::kNotFinite, section,
-        fmt::format("{}: page {} has an element that is not finite, or a negative coordinate, at byte {}", section,
-                    number_, fault_),
+        formatted("{}: page {} has an element that is not finite, or a negative coordinate, at byte {}", section,
+                  number_, fault_),
         {number_, fault_});
   }
 

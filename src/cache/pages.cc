@@ -1,10 +1,10 @@
 #include "cache/pages.hpp"
 
-#include <fmt/format.h>
-
 #include <limits>
 #include <new>
 #include <utility>
+
+#include "base/format.hpp"
 
 namespace seriatim {
 void dispose(Page* page) noexcept { page->pool->recycle(page); }
@@ -43,9 +43,9 @@ Result<Ref<Page>> PagePool::acquire() {
     free_ = page->next_free;
     --free_pages_;
   } else if (held_pages_ == limit_pages_) {
-    return Status::error(Code::kCapacity, "capacity", fmt::format("capacity: all {} pages are in use", limit_pages_));
+    return Status::error(Code::kCapacity, "capacity", formatted("capacity: all {} pages are in use", limit_pages_));
   } else if (page = make_page(); page == nullptr) {
-    return Status::error(Code::kOutOfMemory, "page", fmt::format("page: the system refused {} bytes", page_bytes_));
+    return Status::error(Code::kOutOfMemory, "page", formatted("page: the system refused {} bytes", page_bytes_));
   }
   page->next_free = nullptr;
   page->mark = 0;
@@ -57,7 +57,7 @@ Status PagePool::reserve() {
   while (held_pages_ < limit_pages_) {
     Page* page = make_page();
     if (page == nullptr) {
-      return Status::error(Code::kOutOfMemory, "page", fmt::format("page: the system refused {} bytes", page_bytes_));
+      return Status::error(Code::kOutOfMemory, "page", formatted("page: the system refused {} bytes", page_bytes_));
     }
     page->next_free = free_;
     free_ = page;

@@ -1,13 +1,12 @@
 #include "cache/read_file.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <optional>
 #include <utility>
 
 #include "base/checked.hpp"
+#include "base/format.hpp"
 #include "cache/state.hpp"
 #include "file/bytes.hpp"
 #include "file/safetensors_header.hpp"
@@ -37,11 +36,11 @@ Result<std::string> read_header(const InputFile& file) {
     return corrupt("header", "the file ends before the header's length");
   if (Status s = file.read(0, std::as_writable_bytes(std::span(&length, 1))); !s.ok()) return s;
   if (length > static_cast<std::uint64_t>(file.size()) - sizeof length) {
-    return corrupt("header", fmt::format("claims {} bytes, the file has {} left", length, file.size() - 8));
+    return corrupt("header", formatted("claims {} bytes, the file has {} left", length, file.size() - 8));
   }
   if (length > static_cast<std::uint64_t>(kMaxHeaderBytes)) {
     return Status::error(Code::kUnsupported, "header",
-                         fmt::format("header: {} bytes, the limit is {}", length, kMaxHeaderBytes));
+                         formatted("header: {} bytes, the limit is {}", length, kMaxHeaderBytes));
   }
   std::string header(sizeof length + static_cast<std::size_t>(length), '\0');
   if (Status s = file.read(0, std::as_writable_bytes(std::span<char>(header))); !s.ok()) return s;
@@ -53,7 +52,7 @@ Status place_section(const std::vector<SafetensorsEntry>& entries, std::size_t s
   const auto entry = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.name == kind.name; });
   if (entry == entries.end()) return corrupt(kind.name, "it is missing");
   if (entry->dtype != kind.dtype || entry->shape.size() != kind.rank) {
-    return corrupt(kind.name, fmt::format("not of dtype {} and rank {}", kind.dtype, kind.rank));
+    return corrupt(kind.name, formatted("not of dtype {} and rank {}", kind.dtype, kind.rank));
   }
   frame.shapes[section] = entry->shape;
   frame.at[section] = static_cast<std::int64_t>(frame.header.size()) + entry->begin_bytes;
@@ -85,8 +84,7 @@ Result<SmallSections> read_small_sections(const InputFile& file, const Frame& fr
     if (Status status = file.read(frame.at[s], small[s]); !status.ok()) return status;
   }
   const auto sums = checksums(frame.header, small);
-  if (small[kChecksums].size() != sizeof sums)
-    return corrupt("checksums", fmt::format("not {} of them", kChecksumCount));
+  if (small[kChecksums].size() != sizeof sums) return corrupt("checksums", formatted("not {} of them", kChecksumCount));
   std::array<std::uint64_t, kChecksumCount> stored;
   std::memcpy(stored.data(), small[kChecksums].data(), sizeof stored);
   if (stored[0] != sums[0]) return corrupt("header", "its checksum is another");
@@ -114,7 +112,7 @@ Result<Geometry> admit_geometry(const Frame& frame, const SmallSections& small) 
   options->rope_axes = values_of<std::uint8_t>(small[kRopeAxes]);
   if (static_cast<std::int64_t>(options->inv_freq.size()) != options->index_rotary_dim / 2) {
     return corrupt("inv_freq",
-                   fmt::format("{} entries for {} rotary dims", options->inv_freq.size(), options->index_rotary_dim));
+                   formatted("{} entries for {} rotary dims", options->inv_freq.size(), options->index_rotary_dim));
   }
   auto geometry = Geometry::admit(std::move(*options));
   if (!geometry.ok()) return corrupt("header", geometry.status().message());
@@ -131,14 +129,14 @@ Result<CacheOptions> layer_options(const Frame& frame, const SmallSections& smal
   if (*page_tokens < 1) return corrupt("header", "page_tokens is not positive");
   if (frame.shapes[kIndexNormWeights][0] != std::ssize(indexed) ||
       frame.shapes[kIndexNormWeights][1] != geometry.index_dim()) {
-    return corrupt("index_norm_weights", fmt::format("not of shape [{}, {}]", indexed.size(), dims));
+    return corrupt("index_norm_weights", formatted("not of shape [{}, {}]", indexed.size(), dims));
   }
   CacheOptions options;
   options.page_tokens = *page_tokens;
   options.layers.resize(indexed.size());
   for (std::size_t l = 0; l < indexed.size(); ++l) {
     if (indexed[l] > 1)
-      return corrupt("indexed", fmt::format("entry {} is neither 0 nor 1", l), {-1, static_cast<std::int64_t>(l)});
+      return corrupt("indexed", formatted("entry {} is neither 0 nor 1", l), {-1, static_cast<std::int64_t>(l)});
     const auto first = weights.begin() + static_cast<std::ptrdiff_t>(l * dims);
     options.layers[l].indexed = indexed[l] == 1;
     options.layers[l].index_norm_weight.assign(first, first + static_cast<std::ptrdiff_t>(dims));
@@ -149,11 +147,11 @@ Result<CacheOptions> layer_options(const Frame& frame, const SmallSections& smal
 Status check_pages(const Frame& frame, std::size_t pages, std::size_t hashes, std::int64_t page_bytes) {
   if (frame.shapes[pages][1] != page_bytes) {
     return corrupt(kSections[pages].name,
-                   fmt::format("pages of {} bytes where the geometry makes {}", frame.shapes[pages][1], page_bytes));
+                   formatted("pages of {} bytes where the geometry makes {}", frame.shapes[pages][1], page_bytes));
   }
   if (frame.shapes[hashes][0] != frame.shapes[pages][0]) {
     return corrupt(kSections[hashes].name,
-                   fmt::format("{} entries for {} pages", frame.shapes[hashes][0], frame.shapes[pages][0]));
+                   formatted("{} entries for {} pages", frame.shapes[hashes][0], frame.shapes[pages][0]));
   }
   return {};
 }
@@ -166,19 +164,19 @@ class TableCutter {
 
   Result<std::span<const std::int64_t>> next(std::int64_t row, std::int64_t first, std::int64_t slots) {
     if (first < 0 || first >= page_slots_ || (slots == 0 && first != 0)) {
-      return corrupt("sequences", fmt::format("row {} begins at slot {} of a page of {}", row, first, page_slots_),
+      return corrupt("sequences", formatted("row {} begins at slot {} of a page of {}", row, first, page_slots_),
                      {row, -1});
     }
     const std::int64_t pages = pages_for(first, slots, page_slots_);
     if (pages > std::ssize(left_))
-      return corrupt(kSections[section_].name, fmt::format("it ends within row {} of sequences", row), {row, -1});
+      return corrupt(kSections[section_].name, formatted("it ends within row {} of sequences", row), {row, -1});
     const auto piece = left_.first(static_cast<std::size_t>(pages));
     left_ = left_.subspan(static_cast<std::size_t>(pages));
     return piece;
   }
   Status finish() const {
     return left_.empty() ? Status()
-                         : corrupt(kSections[section_].name, fmt::format("{} entries are nobody's", left_.size()));
+                         : corrupt(kSections[section_].name, formatted("{} entries are nobody's", left_.size()));
   }
 
  private:
@@ -192,14 +190,14 @@ Status check_table(Section section, std::span<const std::int64_t> table, std::in
   std::vector<bool> named(static_cast<std::size_t>(pages));
   for (std::size_t i = 0; i < table.size(); ++i) {
     if (table[i] < 0 || table[i] >= pages) {
-      return corrupt(kSections[section].name, fmt::format("entry {} is not one of {} pages", i, pages),
+      return corrupt(kSections[section].name, formatted("entry {} is not one of {} pages", i, pages),
                      {-1, static_cast<std::int64_t>(i)});
     }
     named[static_cast<std::size_t>(table[i])] = true;
   }
   const auto unnamed = std::find(named.begin(), named.end(), false);
   if (unnamed == named.end()) return {};
-  return corrupt(kSections[section].name, fmt::format("page {} is nobody's", unnamed - named.begin()),
+  return corrupt(kSections[section].name, formatted("page {} is nobody's", unnamed - named.begin()),
                  {unnamed - named.begin(), -1});
 }
 
@@ -212,7 +210,7 @@ Status read_sequences(const std::vector<std::int64_t>& rows, CacheFile& out) {
     const std::int64_t* column = rows.data() + begin;
     CacheFile::Sequence sequence{
         column[kId], {column[kAnchor], column[kTokens]}, column[kFirstSlot], column[kFirstGroupSlot], {}, {}};
-    if (sequence.id < 0) return corrupt("sequences", fmt::format("row {} has a negative id", row), {row, -1});
+    if (sequence.id < 0) return corrupt("sequences", formatted("row {} has a negative id", row), {row, -1});
     if (Status s = out.geometry.check_run(sequence.run, row); !s.ok())
       return corrupt("sequences", s.message(), {row, -1});
     auto token_pages = tokens.next(row, sequence.first_slot, sequence.run.tokens);
@@ -227,7 +225,7 @@ Status read_sequences(const std::vector<std::int64_t>& rows, CacheFile& out) {
   }
   std::sort(ids.begin(), ids.end());
   if (const auto twice = std::adjacent_find(ids.begin(), ids.end()); twice != ids.end()) {
-    return corrupt("sequences", fmt::format("sequence {} is there twice", *twice));
+    return corrupt("sequences", formatted("sequence {} is there twice", *twice));
   }
   if (Status s = tokens.finish(); !s.ok()) return s;
   return groups.finish();
@@ -261,7 +259,7 @@ Result<CacheFile> CacheFile::open(const std::string& path) {
   if (Status s = check_table(kTokenTable, out.token_table, frame->shapes[kTokenPages][0]); !s.ok()) return s;
   if (Status s = check_table(kPooledTable, out.pooled_table, frame->shapes[kPooledPages][0]); !s.ok()) return s;
   if (frame->shapes[kSequences][1] != static_cast<std::int64_t>(kSequenceColumns)) {
-    return corrupt("sequences", fmt::format("not {} columns", static_cast<int>(kSequenceColumns)));
+    return corrupt("sequences", formatted("not {} columns", static_cast<int>(kSequenceColumns)));
   }
   if (Status s = read_sequences(values_of<std::int64_t>((*small)[kSequences]), out); !s.ok()) return s;
   return out;

@@ -1,10 +1,10 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 #include <limits>
 #include <utility>
 
+#include "base/format.hpp"
 #include "cache/file_format.hpp"
 #include "cache/impl.hpp"
 #include "cache/page_check.hpp"
@@ -17,8 +17,7 @@ namespace {
 using namespace cache_file;
 
 Status differs(std::string_view name, std::string_view what) {
-  return Status::error(Code::kInvalidArgument, name,
-                       fmt::format("{}: the file was saved with another: {}", name, what));
+  return Status::error(Code::kInvalidArgument, name, formatted("{}: the file was saved with another: {}", name, what));
 }
 
 bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
@@ -30,7 +29,7 @@ Status check_same(const Store& store, const CacheFile& file) {
   const Metadata ours = describe(store.geometry, store.layout.page_tokens);
   for (const auto& [key, value] : describe(file.geometry, file.layout.page_tokens)) {
     const std::string& here = ours.find(key)->second;
-    if (value != here) return differs(key, fmt::format("{} in the file, {} here", value, here));
+    if (value != here) return differs(key, formatted("{} in the file, {} here", value, here));
   }
   const auto inv_freq = [](const Geometry& g) { return std::vector<float>(g.inv_freq().begin(), g.inv_freq().end()); };
   if (!same_bits(inv_freq(store.geometry), inv_freq(file.geometry))) return differs("inv_freq", "not the same bits");
@@ -38,14 +37,14 @@ Status check_same(const Store& store, const CacheFile& file) {
     return differs("rope_axes", "not the same axes");
   if (file.options.layers.size() != store.layout.layers.size()) {
     return differs("layers",
-                   fmt::format("{} in the file, {} here", file.options.layers.size(), store.layout.layers.size()));
+                   formatted("{} in the file, {} here", file.options.layers.size(), store.layout.layers.size()));
   }
   for (std::size_t l = 0; l < file.options.layers.size(); ++l) {
     const bool indexed = store.layout.layers[l].pooled != kAbsent;
     if (file.options.layers[l].indexed != indexed)
-      return differs("layers", fmt::format("layer {} has an index in only one of them", l));
+      return differs("layers", formatted("layer {} has an index in only one of them", l));
     if (!same_bits(file.options.layers[l].index_norm_weight, store.norm_weights[l])) {
-      return differs("index_norm_weight", fmt::format("layer {} has not the same bits", l));
+      return differs("index_norm_weight", formatted("layer {} has not the same bits", l));
     }
   }
   return {};

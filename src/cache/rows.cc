@@ -1,13 +1,12 @@
 #include "cache/rows.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
 #include "base/admit.hpp"
+#include "base/format.hpp"
 #include "base/half.hpp"
 
 namespace seriatim {
@@ -30,7 +29,7 @@ float copy(const std::byte* from, std::int64_t elements, DType dtype, std::byte*
 
 Status admit_absent(std::string_view name, const ConstTensor& tensor, std::string_view why) {
   if (tensor.empty()) return {};
-  return Status::error(Code::kInvalidArgument, name, fmt::format("{}: {}", name, why));
+  return Status::error(Code::kInvalidArgument, name, formatted("{}: {}", name, why));
 }
 
 }  // namespace
@@ -61,7 +60,7 @@ Result<std::int64_t> admit_batch(const Geometry& geometry, bool indexed, const T
     for (const std::int32_t c : batch.coordinates[t]) {
       if (c < 0) {
         return Status::error(Code::kInvalidArgument, "coordinates",
-                             fmt::format("coordinates: {} of token {} is negative", c, t), {t, -1});
+                             formatted("coordinates: {} of token {} is negative", c, t), {t, -1});
       }
     }
   }
@@ -92,8 +91,7 @@ std::int64_t first_not_finite(const std::byte* row, std::int64_t elements, DType
 
 Status not_finite(std::string_view tensor, std::int64_t token, std::int64_t element) {
   return Status::error(Code::kNotFinite, tensor,
-                       fmt::format("{}: element {} of token {} is not finite", tensor, element, token),
-                       {token, element});
+                       formatted("{}: element {} of token {} is not finite", tensor, element, token), {token, element});
 }
 
 }  // namespace seriatim

@@ -1,10 +1,9 @@
 #include "cache/save.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <utility>
 
+#include "base/format.hpp"
 #include "cache/file_format.hpp"
 #include "cache/impl.hpp"
 #include "cache/save_plan.hpp"
@@ -143,7 +142,7 @@ Status Cache::save(const std::string& path, std::span<const SequenceId> sequence
     for (const SequenceId id : sequences) {
       const bool twice = std::any_of(saved.begin(), saved.end(), [&](const SavedSequence& s) { return s.id == id; });
       if (twice) {
-        return Status::error(Code::kInvalidArgument, "sequences", fmt::format("sequences: {} is given twice", id),
+        return Status::error(Code::kInvalidArgument, "sequences", formatted("sequences: {} is given twice", id),
                              {id, -1});
       }
       const Impl::Entry* entry = std::as_const(*impl_).find(id);

@@ -1,8 +1,8 @@
 // The calls that make one sequence out of another: fork, copy, and the eviction of a prefix.
-#include <fmt/format.h>
 
 #include <utility>
 
+#include "base/format.hpp"
 #include "cache/impl.hpp"
 
 namespace seriatim {
@@ -10,7 +10,7 @@ namespace {
 
 Status out_of_range(std::string_view argument, std::int64_t value, std::int64_t most, SequenceId sequence) {
   return Status::error(Code::kInvalidArgument, argument,
-                       fmt::format("{}: {} is not in 0..{}, what sequence {} holds", argument, value, most, sequence),
+                       formatted("{}: {} is not in 0..{}, what sequence {} holds", argument, value, most, sequence),
                        {sequence, -1});
 }
 
@@ -69,15 +69,15 @@ Status Cache::copy(SequenceId source, std::int64_t first_position, std::int64_t 
     if (first_position < held.anchor || skipped > held.tokens - tokens) {
       return Status::error(
           Code::kInvalidArgument, "first_position",
-          fmt::format("first_position: {} tokens from {} are not all in sequence {}, which holds {} from {}", tokens,
-                      first_position, source, held.tokens, held.anchor),
+          formatted("first_position: {} tokens from {} are not all in sequence {}, which holds {} from {}", tokens,
+                    first_position, source, held.tokens, held.anchor),
           {source, first_position});
     }
     const VisibleRun kept = (*to)->state->run;
     if (first_position != kept.anchor + kept.tokens) {
       return Status::error(Code::kNotContiguous, "first_position",
-                           fmt::format("first_position: {} where sequence {} goes on at {}", first_position,
-                                       destination, kept.anchor + kept.tokens),
+                           formatted("first_position: {} where sequence {} goes on at {}", first_position, destination,
+                                     kept.anchor + kept.tokens),
                            {destination, kept.anchor + kept.tokens});
     }
     if (tokens == 0) return {};

@@ -1,13 +1,12 @@
 #include "cache/staged.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
 #include <cstring>
 
 #include "base/checked.hpp"
+#include "base/format.hpp"
 #include "cache/rows.hpp"
 
 namespace seriatim {
@@ -69,15 +68,15 @@ Status StagedSequence::append(std::int64_t layer, const TokenBatch& batch, PoolB
   const std::int64_t next = base_->run.anchor + count;
   if (batch.first_position != next) {
     return Status::error(Code::kNotContiguous, "first_position",
-                         fmt::format("first_position: {} where sequence {} goes on at {} in layer {}",
-                                     batch.first_position, id_, next, layer),
+                         formatted("first_position: {} where sequence {} goes on at {} in layer {}",
+                                   batch.first_position, id_, next, layer),
                          {id_, next});
   }
   const auto end = checked_add(count, *tokens);
   if (!end || *end > Geometry::kPositions - base_->run.anchor) {
     return Status::error(Code::kInvalidArgument, "keys",
-                         fmt::format("keys: {} tokens from position {} pass the last position {}", *tokens, next,
-                                     Geometry::kPositions - 1),
+                         formatted("keys: {} tokens from position {} pass the last position {}", *tokens, next,
+                                   Geometry::kPositions - 1),
                          {id_, -1});
   }
   const std::int64_t before = most_staged();
@@ -129,7 +128,7 @@ Status StagedSequence::write_coordinates(const TokenBatch& batch, std::int64_t b
       std::memcpy(to, &batch.coordinates[t], sizeof(Coordinates));
     } else if (std::memcmp(to, &batch.coordinates[t], sizeof(Coordinates)) != 0) {
       return Status::error(Code::kInvalidArgument, "coordinates",
-                           fmt::format("coordinates: token {} has others in a layer staged before", t), {t, -1});
+                           formatted("coordinates: token {} has others in a layer staged before", t), {t, -1});
     }
   }
   return {};

@@ -1,8 +1,8 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "base/format.hpp"
 #include "cache/impl.hpp"
 
 namespace seriatim {
@@ -11,13 +11,13 @@ namespace {
 Status ended() { return Status::error(Code::kInvalidArgument, "transaction", "transaction: it has ended"); }
 
 Status negative(std::int64_t tokens) {
-  return Status::error(Code::kInvalidArgument, "tokens", fmt::format("tokens: {} is negative", tokens));
+  return Status::error(Code::kInvalidArgument, "tokens", formatted("tokens: {} is negative", tokens));
 }
 
 Status check_layer(const Store& store, std::int64_t layer) {
   const auto layers = static_cast<std::int64_t>(store.layout.layers.size());
   if (layer >= 0 && layer < layers) return {};
-  return Status::error(Code::kInvalidArgument, "layer", fmt::format("layer: {} is not in 0..{}", layer, layers - 1),
+  return Status::error(Code::kInvalidArgument, "layer", formatted("layer: {} is not in 0..{}", layer, layers - 1),
                        {-1, layer});
 }
 
@@ -27,8 +27,8 @@ Status check_layers_reach(const StagedSequence& staged, std::int64_t tokens, std
   std::int64_t layer = 0;
   while (layer < layers - 1 && staged.staged(layer) >= tokens) ++layer;
   return Status::error(Code::kInvalidArgument, "layer",
-                       fmt::format("layer: layer {} of sequence {} has {} staged tokens where {} are to be committed",
-                                   layer, staged.id(), staged.staged(layer), tokens),
+                       formatted("layer: layer {} of sequence {} has {} staged tokens where {} are to be committed",
+                                 layer, staged.id(), staged.staged(layer), tokens),
                        {staged.id(), layer});
 }
 

@@ -1,12 +1,11 @@
 #include "seriatim/check.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <new>
 
+#include "base/format.hpp"
 #include "check/outputs.hpp"
 #include "check/repeats.hpp"
 #include "check/row_judge.hpp"
@@ -173,7 +172,7 @@ class Checker final : public Task {
 
 Result<CheckReport> check(const Selection& selection, const CheckOptions& options) {
   if (!(options.margin >= 0.0))
-    return Status::error(Code::kInvalidArgument, "margin", fmt::format("margin: {} is below 0", options.margin));
+    return Status::error(Code::kInvalidArgument, "margin", formatted("margin: {} is below 0", options.margin));
   if (options.findings_per_promise < 0)
     return Status::error(Code::kInvalidArgument, "findings_per_promise", "findings_per_promise: is below 0");
   try {

@@ -1,10 +1,10 @@
 // A capture as a judge: its tokens in a cache, our scores and outputs for its queries.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <new>
 #include <optional>
 
+#include "base/format.hpp"
 #include "replay/filled_cache.hpp"
 #include "seriatim/attend.hpp"
 #include "seriatim/check.hpp"
@@ -15,7 +15,7 @@ namespace seriatim {
 namespace {
 
 Status misfit(std::string_view argument, std::string_view what, std::int64_t row = -1) {
-  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, what), {row, -1});
+  return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, what), {row, -1});
 }
 
 class Judge final : public JudgedCapture {
@@ -108,23 +108,22 @@ Result<std::unique_ptr<Selection>> Judge::rows(const Selection* selection) const
     const Selection::About& about = selection->about();
     const Geometry& g = capture_.geometry;
     if (about.group_tokens != g.group_tokens())
-      return misfit("group_tokens", fmt::format("{} where the capture has {}", about.group_tokens, g.group_tokens()));
+      return misfit("group_tokens", formatted("{} where the capture has {}", about.group_tokens, g.group_tokens()));
     if (about.budget_tokens != g.budget_tokens())
-      return misfit("budget_tokens",
-                    fmt::format("{} where the capture has {}", about.budget_tokens, g.budget_tokens()));
+      return misfit("budget_tokens", formatted("{} where the capture has {}", about.budget_tokens, g.budget_tokens()));
     if (about.anchor != capture_.anchor)
-      return misfit("anchor", fmt::format("{} where the capture has {}", about.anchor, capture_.anchor));
+      return misfit("anchor", formatted("{} where the capture has {}", about.anchor, capture_.anchor));
     if (about.rows != std::ssize(capture_.query_positions))
       return misfit("rows",
-                    fmt::format("{} where the capture has {} queries", about.rows, capture_.query_positions.size()));
+                    formatted("{} where the capture has {} queries", about.rows, capture_.query_positions.size()));
     for (std::int64_t q = 0; q < about.rows; ++q) {
       const std::int64_t given = about.visible[static_cast<std::size_t>(q)];
       if (given != visible(q))
-        return misfit("visible", fmt::format("row {} sees {} tokens, the capture's query {}", q, given, visible(q)), q);
+        return misfit("visible", formatted("row {} sees {} tokens, the capture's query {}", q, given, visible(q)), q);
     }
     if (about.output_heads > 0 && (about.output_heads != g.query_heads() || about.output_dim != g.value_dim())) {
-      return misfit("output", fmt::format("{} x {} where the capture has {} heads of {}", about.output_heads,
-                                          about.output_dim, g.query_heads(), g.value_dim()));
+      return misfit("output", formatted("{} x {} where the capture has {} heads of {}", about.output_heads,
+                                        about.output_dim, g.query_heads(), g.value_dim()));
     }
     return std::unique_ptr<Selection>(std::make_unique<RescoredSelection>(*this, selection, nullptr));
   } catch (const std::bad_alloc&) {
@@ -139,7 +138,7 @@ Status Judge::output(std::int64_t query, std::span<const std::int32_t> row, std:
   if (!workspace.ok()) return workspace.status();
   std::vector<std::int32_t> padded(static_cast<std::size_t>(g.row_capacity()), kRowPadding);
   if (row.size() > padded.size())
-    return misfit("row", fmt::format("{} entries, at most {}", row.size(), padded.size()), query);
+    return misfit("row", formatted("{} entries, at most {}", row.size(), padded.size()), query);
   std::copy(row.begin(), row.end(), padded.begin());
   auto count = static_cast<std::int32_t>(row.size());
   const std::int64_t position = capture_.query_positions[static_cast<std::size_t>(query)];

@@ -1,5 +1,4 @@
 // The checker against engines that are right, and against engines with a fault made on purpose.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -7,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/format.hpp"
 #include "check/mutants_testing.hpp"
 
 namespace seriatim {
@@ -109,15 +109,15 @@ std::set<Promise> named(Random& random, const Case& c, const std::vector<std::in
 
 std::string words(const std::set<Promise>& promises) {
   std::string text;
-  for (const Promise promise : promises) text += fmt::format("{} ", promise_name(promise));
+  for (const Promise promise : promises) text += formatted("{} ", promise_name(promise));
   return text;
 }
 
 std::string shown(const Case& c, const std::vector<std::int64_t>& entries) {
-  std::string text = fmt::format("r {} B {} n {} a {} {} rule {} row", c.geometry.group_tokens(),
-                                 c.geometry.budget_tokens(), c.run.tokens, c.run.anchor,
-                                 c.unit == RowUnit::kGroup ? "groups" : "tokens", static_cast<int>(c.rule));
-  for (const std::int64_t entry : entries) text += fmt::format(" {}", entry);
+  std::string text =
+      formatted("r {} B {} n {} a {} {} rule {} row", c.geometry.group_tokens(), c.geometry.budget_tokens(),
+                c.run.tokens, c.run.anchor, c.unit == RowUnit::kGroup ? "groups" : "tokens", static_cast<int>(c.rule));
+  for (const std::int64_t entry : entries) text += formatted(" {}", entry);
   return text;
 }
 

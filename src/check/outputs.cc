@@ -1,10 +1,10 @@
 #include "check/outputs.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cmath>
+
+#include "base/format.hpp"
 
 namespace seriatim {
 namespace {
@@ -109,9 +109,9 @@ Status judge_outputs(const Selection& selection, const JudgedCapture& against, c
          .other_score = ours[at],
          .scored = true,
          .margin = distance.relative,
-         .what = fmt::format("head {} dim {} is {}, the canonical output {} ({} ulp, {:.3g} of the largest |value|)",
-                             distance.element / about.output_dim, distance.element % about.output_dim, theirs[at],
-                             ours[at], distance.ulp, distance.relative)});
+         .what = formatted("head {} dim {} is {}, the canonical output {} ({} ulp, {:.3g} of the largest |value|)",
+                           distance.element / about.output_dim, distance.element % about.output_dim, theirs[at],
+                           ours[at], distance.ulp, distance.relative)});
   }
   return {};
 }

@@ -1,7 +1,5 @@
 #include "check/repeats.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 #include <numeric>
@@ -9,6 +7,7 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include "base/format.hpp"
 #include "seriatim/row.hpp"
 
 namespace seriatim {
@@ -54,7 +53,7 @@ Status compare(const Selection& selection, std::int64_t first, std::int64_t row,
                       .entry = entry,
                       .token = differ.second == right.end() ? -1 : *differ.second,
                       .other = first,
-                      .what = fmt::format("row {} has the same input and differs from entry {} on", first, entry)});
+                      .what = formatted("row {} has the same input and differs from entry {} on", first, entry)});
   return {};
 }
 

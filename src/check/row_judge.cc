@@ -1,10 +1,9 @@
 #include "check/row_judge.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
+#include "base/format.hpp"
 #include "seriatim/select.hpp"
 
 namespace seriatim {
@@ -104,7 +103,7 @@ void RowJudge::judge_entries(std::span<const std::int64_t> entries) {
                         : kind == EntryKind::kNegative ? "negative, and not padding"
                         : kind == EntryKind::kPast     ? "before the first visible token"
                                                        : "after the last visible one";
-    range.what = fmt::format("entry {} is {}: {}", i, entries[i], where);
+    range.what = formatted("entry {} is {}: {}", i, entries[i], where);
   }
   if (range.entries > 0) report(std::move(range));
   if (parts_.repeated == 0) return;
@@ -114,7 +113,7 @@ void RowJudge::judge_entries(std::span<const std::int64_t> entries) {
           .entries = parts_.repeated,
           .token = value,
           .group = (value - frame_.first_value) / frame_.unit,
-          .what = fmt::format("entry {} is {}, which the row has already", parts_.first_repeated, value)});
+          .what = formatted("entry {} is {}, which the row has already", parts_.first_repeated, value)});
 }
 
 // width, or dense where the budget does not bind. Entries that were dropped and broken groups may stand for groups due.
@@ -126,8 +125,8 @@ void RowJudge::judge_width() {
   if ((outcome_.judged & promise_bit(Promise::kDense)) == 0) {
     report({.promise = Promise::kWidth,
             .entries = std::abs(frame_.due() - parts_.live),
-            .what = fmt::format("{} entries of {} whole groups where {} of {} are due", parts_.live, parts_.whole,
-                                frame_.due(), frame_.kept)});
+            .what = formatted("{} entries of {} whole groups where {} of {} are due", parts_.live, parts_.whole,
+                              frame_.due(), frame_.kept)});
     return;
   }
   std::int64_t group = 0;
@@ -135,7 +134,7 @@ void RowJudge::judge_width() {
   report({.promise = Promise::kDense,
           .entries = (frame_.kept - parts_.whole) * frame_.unit,
           .group = group,
-          .what = fmt::format("group {} is visible, fits the budget and is not in the row", group)});
+          .what = formatted("group {} is visible, fits the budget and is not in the row", group)});
 }
 
 void RowJudge::judge_expansion() {
@@ -147,7 +146,7 @@ void RowJudge::judge_expansion() {
             .entries = parts_.broken,
             .token = frame_.first_value + group.group * frame_.unit,
             .group = group.group,
-            .what = fmt::format("group {} has {} of its {} tokens", group.group, group.present, frame_.unit)});
+            .what = formatted("group {} has {} of its {} tokens", group.group, group.present, frame_.unit)});
     return;
   }
   if (rule_ == RowRule::kSet) return;
@@ -169,7 +168,7 @@ void RowJudge::judge_togetherness() {
     apart.entry = placed.entry;
     apart.token = frame_.first_value + placed.unit;
     apart.group = group->group;
-    apart.what = fmt::format("the tokens of group {} do not stand together", group->group);
+    apart.what = formatted("the tokens of group {} do not stand together", group->group);
   }
   if (apart.entries > 0) report(std::move(apart));
 }
@@ -181,8 +180,8 @@ void RowJudge::judge_tail(std::span<const std::int64_t> entries) {
     report({.promise = Promise::kTail,
             .entry = entry,
             .group = entries[static_cast<std::size_t>(entry)],
-            .what = fmt::format("entry {} is group {}, which is not complete: the raw tail was scored", entry,
-                                frame_.groups)});
+            .what = formatted("entry {} is group {}, which is not complete: the raw tail was scored", entry,
+                              frame_.groups)});
     return;
   }
   const std::int64_t first = frame_.first_value + frame_.groups * frame_.unit;
@@ -192,8 +191,8 @@ void RowJudge::judge_tail(std::span<const std::int64_t> entries) {
     report({.promise = Promise::kTail,
             .entries = missing,
             .token = first,
-            .what = fmt::format("{} of the {} tokens of the raw tail, from {} on, are missing", missing, frame_.tail,
-                                first)});
+            .what = formatted("{} of the {} tokens of the raw tail, from {} on, are missing", missing, frame_.tail,
+                              first)});
     return;
   }
   if (rule_ == RowRule::kSet || parts_.tail_present == 0) return;
@@ -213,8 +212,8 @@ void RowJudge::judge_tail(std::span<const std::int64_t> entries) {
           .entry = entry,
           .entries = early,
           .token = entries[static_cast<std::size_t>(entry)],
-          .what = fmt::format("entry {} is {}, of the raw tail, and a group follows it", entry,
-                              entries[static_cast<std::size_t>(entry)])});
+          .what = formatted("entry {} is {}, of the raw tail, and a group follows it", entry,
+                            entries[static_cast<std::size_t>(entry)])});
 }
 
 }  // namespace seriatim

@@ -1,8 +1,8 @@
 // The set and its order: membership, tie, order.
-#include <fmt/format.h>
 
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "check/row_judge.hpp"
 
 namespace seriatim {
@@ -52,20 +52,20 @@ void RowJudge::report_exchange(Promise promise, std::int64_t chosen, std::int64_
   const float score = score_of(chosen);
   const float other = score_of(left_out);
   const HeldGroup* held = parts_.find(chosen);
-  report({.promise = promise,
-          .entry = held->entry,
-          .entries = groups,
-          .token = frame_.first_value + chosen * frame_.unit,
-          .group = chosen,
-          .other = left_out,
-          .score = score,
-          .other_score = other,
-          .scored = true,
-          .margin = relative_distance(score, other),
-          .what =
-              promise == Promise::kTie
-                  ? fmt::format("groups {} and {} both score {}; the later was chosen", left_out, chosen, score)
-                  : fmt::format("group {} was chosen at {}, group {} left out at {}", chosen, score, left_out, other)});
+  report(
+      {.promise = promise,
+       .entry = held->entry,
+       .entries = groups,
+       .token = frame_.first_value + chosen * frame_.unit,
+       .group = chosen,
+       .other = left_out,
+       .score = score,
+       .other_score = other,
+       .scored = true,
+       .margin = relative_distance(score, other),
+       .what = promise == Promise::kTie
+                   ? formatted("groups {} and {} both score {}; the later was chosen", left_out, chosen, score)
+                   : formatted("group {} was chosen at {}, group {} left out at {}", chosen, score, left_out, other)});
 }
 
 bool RowJudge::in_order(std::int64_t before, std::int64_t group) const {
@@ -86,7 +86,7 @@ void RowJudge::judge_order() {
     finding.entry = entry;
     finding.token = frame_.first_value + unit;
     finding.group = unit / frame_.unit;
-    finding.what = fmt::format("entry {} is {}, and {}", entry, finding.token, than);
+    finding.what = formatted("entry {} is {}, and {}", entry, finding.token, than);
   };
   by_first_entry_.clear();
   for (const HeldGroup& group : parts_.groups) {
@@ -99,7 +99,7 @@ void RowJudge::judge_order() {
     const HeldGroup& group = *by_first_entry_[i];
     if (in_order(before, group.group)) continue;
     note(group.entry, group.group * frame_.unit,
-         fmt::format("group {} {}", before, rule_ == RowRule::kRank ? "before it ranks lower" : "stands before it"));
+         formatted("group {} {}", before, rule_ == RowRule::kRank ? "before it ranks lower" : "stands before it"));
   }
   for (std::size_t i = 1; i < parts_.units.size(); ++i) {
     const PlacedUnit& a = parts_.units[i - 1];

@@ -1,11 +1,11 @@
 // Selections: rows in memory, and rows in a dump.
-#include <fmt/format.h>
 
 #include <charconv>
 #include <cstring>
 #include <new>
 
 #include "base/admit.hpp"
+#include "base/format.hpp"
 #include "check/admit_selection.hpp"
 #include "file/bytes.hpp"
 #include "file/safetensors_header.hpp"
@@ -94,7 +94,7 @@ class FileSelection final : public Selection {
 };
 
 Status corrupt(std::string_view argument, std::string_view what) {
-  return Status::error(Code::kCorrupt, argument, fmt::format("{}: {}", argument, what));
+  return Status::error(Code::kCorrupt, argument, formatted("{}: {}", argument, what));
 }
 
 std::string_view value_of(const Metadata& metadata, std::string_view key) {
@@ -105,10 +105,10 @@ std::string_view value_of(const Metadata& metadata, std::string_view key) {
 Status read_number(const Metadata& metadata, std::string_view key, bool required, std::int64_t& to) {
   const std::string_view text = value_of(metadata, key);
   if (text.empty() && !required) return {};
-  if (text.empty()) return corrupt("metadata", fmt::format("no `{}` key", key));
+  if (text.empty()) return corrupt("metadata", formatted("no `{}` key", key));
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), to);
   if (error == std::errc{} && end == text.data() + text.size()) return {};
-  return corrupt(key, fmt::format("{} is no decimal number", file::printable(text)));
+  return corrupt(key, formatted("{} is no decimal number", file::printable(text)));
 }
 
 Result<Selection::About> about_of(const Metadata& metadata) {
@@ -116,14 +116,14 @@ Result<Selection::About> about_of(const Metadata& metadata) {
   if (version.empty()) return corrupt("metadata", "no `seriatim` key: this is not a selection dump");
   if (version != kVersion)
     return Status::error(Code::kUnsupported, "metadata",
-                         fmt::format("metadata: `seriatim` is {}, not {}", file::printable(version), kVersion));
+                         formatted("metadata: `seriatim` is {}, not {}", file::printable(version), kVersion));
   Selection::About about;
   if (Status s = read_number(metadata, "group_tokens", true, about.group_tokens); !s.ok()) return s;
   if (Status s = read_number(metadata, "budget_tokens", true, about.budget_tokens); !s.ok()) return s;
   if (Status s = read_number(metadata, "anchor", false, about.anchor); !s.ok()) return s;
   const std::string_view unit = value_of(metadata, "unit");
   if (!unit.empty() && unit != "group" && unit != "token")
-    return corrupt("unit", fmt::format("{} is neither `token` nor `group`", file::printable(unit)));
+    return corrupt("unit", formatted("{} is neither `token` nor `group`", file::printable(unit)));
   about.unit = unit == "group" ? RowUnit::kGroup : RowUnit::kToken;
   about.engine = value_of(metadata, "engine");
   return about;
@@ -137,7 +137,7 @@ Result<ConstTensor> shape_of(const file::SafetensorsReader& reader, std::string_
   if (!dtype || entry->shape.size() > kMaxRank) {
     return Status::error(
         Code::kUnsupported, name,
-        fmt::format("{}: dtype {} of rank {}", name, file::printable(entry->dtype), entry->shape.size()));
+        formatted("{}: dtype {} of rank {}", name, file::printable(entry->dtype), entry->shape.size()));
   }
   ConstTensor view;
   view.data = nowhere;
@@ -187,8 +187,8 @@ Status admit_visible(const SelectionViews& views, Selection::About& about) {
     if (Status s = geometry->check_run({about.anchor, visible}, q); !s.ok()) return s;
     if (about.has_scores && geometry->groups(visible) > views.scores.shape[1]) {
       return Status::error(Code::kInvalidArgument, "scores",
-                           fmt::format("scores: {} groups where row {} sees {} tokens, {} groups",
-                                       views.scores.shape[1], q, visible, geometry->groups(visible)),
+                           formatted("scores: {} groups where row {} sees {} tokens, {} groups", views.scores.shape[1],
+                                     q, visible, geometry->groups(visible)),
                            {q, -1});
     }
     about.visible[static_cast<std::size_t>(q)] = visible;
@@ -210,10 +210,10 @@ Status admit_shapes(const SelectionViews& views, Selection::About& about) {
     return Status::error(Code::kInvalidArgument, "rows", "rows: 0 rows, so there is nothing to judge");
   if (about.width > Geometry::kMaxExtent)
     return Status::error(Code::kInvalidArgument, "rows",
-                         fmt::format("rows: {} entries per row, at most {}", about.width, Geometry::kMaxExtent));
+                         formatted("rows: {} entries per row, at most {}", about.width, Geometry::kMaxExtent));
   if (views.visible.rank == 1 && views.visible.shape[0] != about.rows) {
     return Status::error(Code::kInvalidArgument, "visible",
-                         fmt::format("visible: {} counts for {} rows", views.visible.shape[0], about.rows));
+                         formatted("visible: {} counts for {} rows", views.visible.shape[0], about.rows));
   }
   if (Status s = integers("visible", views.visible, {about.rows}); !s.ok()) return s;
   about.has_scores = !views.scores.empty();

@@ -1,7 +1,5 @@
 #include "device/backends.hpp"
 
-#include <fmt/format.h>
-
 #include <iterator>
 #include <string_view>
 #include <utility>
@@ -10,6 +8,7 @@
 #include "device/cuda_calls.hpp"
 #endif
 #ifdef SERIATIM_DEVICE_OPENCL
+#include "base/format.hpp"
 #include "device/opencl_calls.hpp"
 #endif
 
@@ -37,7 +36,7 @@ Status both(Code code, const Status& first, const Status& second) {
   constexpr std::string_view kPrefix = "device: ";
   std::string_view more = second.message();
   if (more.starts_with(kPrefix)) more.remove_prefix(kPrefix.size());
-  return Status::error(code, "device", fmt::format("{}; {}", first.message(), more));
+  return Status::error(code, "device", formatted("{}; {}", first.message(), more));
 }
 
 Found find_all() {

@@ -1,17 +1,18 @@
 #include "device/cuda_calls.hpp"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include <array>
 #include <cstdlib>
 #include <span>
 
+#include "base/format.hpp"
+
 namespace seriatim::device {
 namespace {
 
 Status absent(std::string_view what) {
-  return Status::error(Code::kUnsupported, "device", fmt::format("device: this machine has no {}", what));
+  return Status::error(Code::kUnsupported, "device", formatted("device: this machine has no {}", what));
 }
 
 // The first of the libraries that is there; it stays, as drivers do not bear being unloaded.
@@ -23,7 +24,7 @@ void* open_first(std::span<const char* const> names) {
 }
 
 Status lacks(const char* library, const char* name) {
-  return Status::error(Code::kUnsupported, "device", fmt::format("device: {} lacks {}", library, name));
+  return Status::error(Code::kUnsupported, "device", formatted("device: {} lacks {}", library, name));
 }
 
 #define SERIATIM_FIND(ours, theirs, parameters)                                 \
@@ -47,7 +48,7 @@ Result<NvrtcCalls> load_compiler() {
   const char* const named = std::getenv("SERIATIM_NVRTC");
   void* const library = named != nullptr ? open_first({&named, 1}) : open_first(kNames);
   if (library == nullptr) {
-    if (named != nullptr) return absent(fmt::format("CUDA run-time compiler at SERIATIM_NVRTC: {}", named));
+    if (named != nullptr) return absent(formatted("CUDA run-time compiler at SERIATIM_NVRTC: {}", named));
     return absent("CUDA run-time compiler (libnvrtc.so; SERIATIM_NVRTC can name it)");
   }
   NvrtcCalls calls;
@@ -76,7 +77,7 @@ Result<const NvrtcCalls*> installed_nvrtc() {
 Status check_cuda(CuResult code, const char* what) {
   if (code == 0) return {};
   return Status::error(code == kCuOutOfMemory ? Code::kOutOfMemory : Code::kIo, "device",
-                       fmt::format("device: {} gave CUDA error {}", what, code));
+                       formatted("device: {} gave CUDA error {}", what, code));
 }
 
 }  // namespace seriatim::device

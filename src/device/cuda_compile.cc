@@ -1,10 +1,10 @@
 // The kernels' text through CUDA's run-time compiler.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <string>
 
+#include "base/format.hpp"
 #include "device/cuda_calls.hpp"
 
 namespace seriatim::device {
@@ -26,7 +26,7 @@ Status check_compiler(NvrtcResult code, const char* what) {
   constexpr NvrtcResult kOutOfMemory = 1;
   if (code == 0) return {};
   return Status::error(code == kOutOfMemory ? Code::kOutOfMemory : Code::kIo, "device",
-                       fmt::format("device: {} gave NVRTC error {}", what, code));
+                       formatted("device: {} gave NVRTC error {}", what, code));
 }
 
 // From the first error on: a message is short.
@@ -59,22 +59,21 @@ Result<Compiled> compile(const NvrtcCalls& compiler, const Build& what, const ch
       !s.ok())
     return s;
   // What an option like --use_fast_math would change is named here, so that the bits do not hang on a default.
-  const std::array<std::string, 9> fixed{fmt::format("--gpu-architecture={}", architecture),
+  const std::array<std::string, 9> fixed{formatted("--gpu-architecture={}", architecture),
                                          "--fmad=false",
                                          "--prec-div=true",
                                          "--prec-sqrt=true",
                                          "--ftz=false",
                                          "--std=c++17",
-                                         fmt::format("-DWORK_GROUP={}", what.work_group),
-                                         fmt::format("-DKV_DTYPE={}", static_cast<int>(what.kv_dtype)),
-                                         fmt::format("-DINDEX_DTYPE={}", static_cast<int>(what.index_dtype))};
+                                         formatted("-DWORK_GROUP={}", what.work_group),
+                                         formatted("-DKV_DTYPE={}", static_cast<int>(what.kv_dtype)),
+                                         formatted("-DINDEX_DTYPE={}", static_cast<int>(what.index_dtype))};
   std::vector<const char*> all;
   for (const std::string& one : fixed) all.push_back(one.c_str());
   all.insert(all.end(), options.begin(), options.end());
   const NvrtcResult code = compiler.compile(text.program, static_cast<int>(all.size()), all.data());
   if (code == kNvrtcCompilation)
-    return Status::error(Code::kUnsupported, "device",
-                         fmt::format("device: the kernels do not build: {}", log_of(text)));
+    return Status::error(Code::kUnsupported, "device", formatted("device: the kernels do not build: {}", log_of(text)));
   if (Status s = check_compiler(code, "building the kernels"); !s.ok()) return s;
   auto machine_code = take_result(text, compiler.cubin_size, compiler.cubin, "taking the kernels' code");
   if (!machine_code.ok()) return machine_code.status();

@@ -1,11 +1,11 @@
 // The room's driver over CUDA's driver interface, and what its devices are and promise.
-#include <fmt/format.h>
 
 #include <array>
 #include <memory>
 #include <string>
 #include <utility>
 
+#include "base/format.hpp"
 #include "device/cuda_calls.hpp"
 
 namespace seriatim::device {
@@ -120,7 +120,7 @@ class CudaDriver final : public Driver {
     std::array<void*, kMostArguments> parameters{};
     if (arguments.size() > parameters.size())
       return Status::error(Code::kInvalidArgument, "device",
-                           fmt::format("device: {} arguments for {}", arguments.size(), name));
+                           formatted("device: {} arguments for {}", arguments.size(), name));
     for (std::size_t i = 0; i < arguments.size(); ++i)
       parameters[i] = const_cast<void*>(arguments[i].value);  // read alone
     return within(name, [&] {
@@ -189,11 +189,11 @@ Result<std::vector<Described>> describe_all(const CudaCalls& calls) {
     if (code == 0) code = calls.device_attribute(&major, kCuComputeMajor, one.device);
     if (code == 0) code = calls.device_attribute(&minor, kCuComputeMinor, one.device);
     if (Status s = check_cuda(code, "describing a device"); !s.ok()) return s;
-    one.architecture = fmt::format("sm_{}{}", major, minor);
-    one.info.name = fmt::format("cuda:{}", number);
+    one.architecture = formatted("sm_{}{}", major, minor);
+    one.info.name = formatted("cuda:{}", number);
     one.info.product = product.data();
     one.info.driver =
-        fmt::format("CUDA {}.{}, compute capability {}.{}", version / 1000, version % 1000 / 10, major, minor);
+        formatted("CUDA {}.{}, compute capability {}.{}", version / 1000, version % 1000 / 10, major, minor);
     if (major >= 2) promise_arithmetic(one.info);
     one.info.memory_bytes = one.info.largest_buffer_bytes = static_cast<std::int64_t>(memory);
     all.push_back(std::move(one));

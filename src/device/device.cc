@@ -1,10 +1,9 @@
 #include "device/device.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "device/backends.hpp"
 #include "device/kernel_text.hpp"
 
@@ -18,9 +17,9 @@ constexpr std::int64_t kUsualLanes = 128;  // as many as a split has entries
 Status not_found(std::string_view name, const std::vector<Listed>& found) {
   std::string names;
   for (const Listed& one : found)
-    names += fmt::format("{}{} ({})", names.empty() ? "" : ", ", one.info.name, one.info.product);
+    names += formatted("{}{} ({})", names.empty() ? "" : ", ", one.info.name, one.info.product);
   return Status::error(Code::kNotFound, "device",
-                       fmt::format("device: there is no '{}'; there is {}", name, names.empty() ? "none" : names));
+                       formatted("device: there is no '{}'; there is {}", name, names.empty() ? "none" : names));
 }
 
 std::string_view backend_of(const Listed& one) {
@@ -34,7 +33,7 @@ Result<const Listed*> choose(const std::vector<Listed>& found, std::string_view 
     if (const std::string lacks = one.info.lacks(); !lacks.empty() && !accept_other_bits) {
       return Status::error(
           Code::kUnsupported, "device",
-          fmt::format("device: {} ({}) does not promise {}: its bits could be others", name, one.info.product, lacks));
+          formatted("device: {} ({}) does not promise {}: its bits could be others", name, one.info.product, lacks));
     }
     return &one;
   }
@@ -47,7 +46,7 @@ Result<std::shared_ptr<Device>> open_one(const std::vector<Listed>& found, std::
                                          const DeviceOptions& options, const char* kernel_text) {
   if (options.work_group < 0 || options.work_group > kMostLanes) {
     return Status::error(Code::kInvalidArgument, "work_group",
-                         fmt::format("work_group: {} is not in 0..{}", options.work_group, kMostLanes));
+                         formatted("work_group: {} is not in 0..{}", options.work_group, kMostLanes));
   }
   const auto chosen = choose(found, name, options.accept_other_bits);
   if (!chosen.ok()) return chosen.status();

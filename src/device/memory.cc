@@ -1,16 +1,14 @@
 #include "device/memory.hpp"
 
-#include <fmt/format.h>
-
 #include <new>
 
 #include "base/checked.hpp"
+#include "base/format.hpp"
 
 namespace seriatim {
 
 Result<std::unique_ptr<DeviceMemory>> DeviceMemory::create(std::shared_ptr<Device> device, std::int64_t bytes) {
-  if (bytes <= 0)
-    return Status::error(Code::kInvalidArgument, "bytes", fmt::format("bytes: {} is not positive", bytes));
+  if (bytes <= 0) return Status::error(Code::kInvalidArgument, "bytes", formatted("bytes: {} is not positive", bytes));
   auto buffer = device->impl().buffer(bytes);
   if (!buffer.ok()) return buffer.status();
   try {
@@ -19,7 +17,7 @@ Result<std::unique_ptr<DeviceMemory>> DeviceMemory::create(std::shared_ptr<Devic
     auto impl = std::make_unique<Impl>(std::move(device), std::move(host), std::move(*buffer));
     return std::make_unique<DeviceMemory>(std::move(impl));
   } catch (const std::bad_alloc&) {
-    return Status::error(Code::kOutOfMemory, "bytes", fmt::format("bytes: the system refused {}", bytes));
+    return Status::error(Code::kOutOfMemory, "bytes", formatted("bytes: the system refused {}", bytes));
   }
 }
 

@@ -1,7 +1,8 @@
 #include "device/opencl_calls.hpp"
 
 #include <dlfcn.h>
-#include <fmt/format.h>
+
+#include "base/format.hpp"
 
 namespace seriatim::device {
 namespace {
@@ -25,7 +26,7 @@ Result<OpenClCalls> load() {
   SERIATIM_OPENCL_CALLS(SERIATIM_FIND)
 #undef SERIATIM_FIND
   if (missing != nullptr) {
-    return Status::error(Code::kUnsupported, "device", fmt::format("device: the OpenCL loader lacks {}", missing));
+    return Status::error(Code::kUnsupported, "device", formatted("device: the OpenCL loader lacks {}", missing));
   }
   return calls;  // the library stays: drivers do not bear being unloaded
 }
@@ -43,7 +44,7 @@ Status check(cl_int code, const char* what) {
   const bool memory = code == CL_MEM_OBJECT_ALLOCATION_FAILURE || code == CL_OUT_OF_RESOURCES ||
                       code == CL_OUT_OF_HOST_MEMORY || code == CL_INVALID_BUFFER_SIZE;
   return Status::error(memory ? Code::kOutOfMemory : Code::kIo, "device",
-                       fmt::format("device: {} gave OpenCL error {}", what, code));
+                       formatted("device: {} gave OpenCL error {}", what, code));
 }
 
 }  // namespace seriatim::device

@@ -1,9 +1,9 @@
 // What OpenCL's devices are and promise.
-#include <fmt/format.h>
 
 #include <string>
 #include <utility>
 
+#include "base/format.hpp"
 #include "device/opencl_calls.hpp"
 
 namespace seriatim::device {
@@ -28,9 +28,9 @@ T number_of(const OpenClCalls& calls, cl_device_id id, cl_device_info what) {
 
 DeviceInfo describe(const OpenClCalls& calls, cl_device_id id, std::size_t number) {
   DeviceInfo info;
-  info.name = fmt::format("opencl:{}", number);
+  info.name = formatted("opencl:{}", number);
   info.product = text_of(calls, id, CL_DEVICE_NAME);
-  info.driver = fmt::format("{}, {}", text_of(calls, id, CL_DEVICE_VERSION), text_of(calls, id, CL_DRIVER_VERSION));
+  info.driver = formatted("{}, {}", text_of(calls, id, CL_DEVICE_VERSION), text_of(calls, id, CL_DRIVER_VERSION));
   const auto single = number_of<cl_device_fp_config>(calls, id, CL_DEVICE_SINGLE_FP_CONFIG);
   info.fma = (single & CL_FP_FMA) != 0;
   info.division = (single & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT) != 0;

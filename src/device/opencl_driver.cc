@@ -1,5 +1,4 @@
 // The room's driver over OpenCL.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <new>
@@ -7,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.hpp"
 #include "device/opencl_calls.hpp"
 
 namespace seriatim::device {
@@ -52,7 +52,7 @@ class OpenClDriver final : public Driver {
   Result<std::byte*> take_host(std::int64_t bytes) override {
     void* memory = ::operator new(static_cast<std::size_t>(bytes), kHostAlignment, std::nothrow);
     if (memory == nullptr)
-      return Status::error(Code::kOutOfMemory, "device", fmt::format("device: the system refused {} bytes", bytes));
+      return Status::error(Code::kOutOfMemory, "device", formatted("device: the system refused {} bytes", bytes));
     return static_cast<std::byte*>(memory);
   }
   void release_host(std::byte* memory) noexcept override { ::operator delete(memory, kHostAlignment); }
@@ -64,13 +64,13 @@ class OpenClDriver final : public Driver {
     if (Status s = check(code, "taking the kernels' text"); !s.ok()) return s;
     programs_.push_back(program);  // released with the driver, also where it does not build
     const std::string options =
-        fmt::format("-cl-std=CL1.2{} -D WORK_GROUP={} -D KV_DTYPE={} -D INDEX_DTYPE={}",
-                    promises_division_ ? " -cl-fp32-correctly-rounded-divide-sqrt" : "", what.work_group,
-                    static_cast<int>(what.kv_dtype), static_cast<int>(what.index_dtype));
+        formatted("-cl-std=CL1.2{} -D WORK_GROUP={} -D KV_DTYPE={} -D INDEX_DTYPE={}",
+                  promises_division_ ? " -cl-fp32-correctly-rounded-divide-sqrt" : "", what.work_group,
+                  static_cast<int>(what.kv_dtype), static_cast<int>(what.index_dtype));
     code = calls_.clBuildProgram(program, 1, &id_, options.c_str(), nullptr, nullptr);
     if (code == CL_BUILD_PROGRAM_FAILURE)
       return Status::error(Code::kUnsupported, "device",
-                           fmt::format("device: the kernels do not build: {}", log_of(program)));
+                           formatted("device: the kernels do not build: {}", log_of(program)));
     if (Status s = check(code, "building the kernels"); !s.ok()) return s;
     Kernels made{};
     for (std::size_t i = 0; i < made.size(); ++i) {

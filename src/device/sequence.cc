@@ -1,11 +1,10 @@
 #include "device/sequence.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <new>
 
 #include "base/checked.hpp"
+#include "base/format.hpp"
 
 namespace seriatim {
 namespace device {
@@ -52,7 +51,7 @@ namespace {
 using device::PageTable;
 
 Status invalid(std::string_view argument, std::string_view what, Place place = {}) {
-  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, what), place);
+  return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, what), place);
 }
 
 Result<PageTable> make_table(Device::Impl& driver, std::int64_t pages) {
@@ -69,7 +68,7 @@ Result<PageTable> make_table(Device::Impl& driver, std::int64_t pages) {
 Status DeviceSequence::Impl::prepare(const std::vector<LayerParameters>& parameters, std::int64_t most) {
   if (parameters.empty()) return invalid("layers", "there is none");
   if (most < 0 || most > Geometry::kPositions)
-    return invalid("max_tokens", fmt::format("{} is not in 0..{}", most, Geometry::kPositions));
+    return invalid("max_tokens", formatted("{} is not in 0..{}", most, Geometry::kPositions));
   max_tokens = most;
   auto built = driver().program(geometry);
   if (!built.ok()) return built.status();
@@ -92,7 +91,7 @@ Status DeviceSequence::Impl::prepare(const std::vector<LayerParameters>& paramet
         parameters[l].index_norm_weight.empty() ? zeros : parameters[l].index_norm_weight;
     if (weight.size() != zeros.size()) {
       return invalid("index_norm_weight",
-                     fmt::format("layer {} has {} entries for {} dims", l, weight.size(), zeros.size()),
+                     formatted("layer {} has {} entries for {} dims", l, weight.size(), zeros.size()),
                      {static_cast<std::int64_t>(l), -1});
     }
     if (Status s = upload(layers[l].norm_weight, weight.data(), weight.size() * sizeof(float)); !s.ok()) return s;
@@ -109,11 +108,11 @@ Status DeviceSequence::Impl::prepare(const std::vector<LayerParameters>& paramet
 
 Status DeviceSequence::Impl::admit(std::int64_t layer, const LayerView& view) const {
   if (layer < 0 || layer >= static_cast<std::int64_t>(layers.size())) {
-    return invalid("layer", fmt::format("{} is not in 0..{}", layer, layers.size() - 1), {-1, layer});
+    return invalid("layer", formatted("{} is not in 0..{}", layer, layers.size() - 1), {-1, layer});
   }
   if (view.run.tokens > max_tokens) {
     return Status::error(Code::kCapacity, "sequence",
-                         fmt::format("sequence: {} tokens, made for {}", view.run.tokens, max_tokens));
+                         formatted("sequence: {} tokens, made for {}", view.run.tokens, max_tokens));
   }
   const std::int64_t tokens = device::pages_of(view.first_slot, view.run.tokens, view.page_tokens);
   const std::int64_t groups = device::pages_of(view.pooled.first_slot, view.pooled.groups, view.pooled.page_groups);
@@ -127,7 +126,7 @@ Status DeviceSequence::Impl::admit(std::int64_t layer, const LayerView& view) co
       static_cast<std::int64_t>(layers[static_cast<std::size_t>(layer)].in_use().tokens.places.capacity());
   if (std::max(tokens, groups) > capacity) {
     return Status::error(Code::kCapacity, "sequence",
-                         fmt::format("sequence: {} pages, made for {}", std::max(tokens, groups), capacity));
+                         formatted("sequence: {} pages, made for {}", std::max(tokens, groups), capacity));
   }
   return {};
 }
@@ -253,7 +252,7 @@ DeviceSequence::~DeviceSequence() = default;
 Status DeviceSequence::follow(const Snapshot& snapshot) {
   Device::Impl& driver = impl_->memory.device->impl();
   if (snapshot.layers() != static_cast<std::int64_t>(impl_->layers.size())) {
-    return invalid("snapshot", fmt::format("{} layers where {} are due", snapshot.layers(), impl_->layers.size()));
+    return invalid("snapshot", formatted("{} layers where {} are due", snapshot.layers(), impl_->layers.size()));
   }
   for (std::int64_t layer = 0; layer < snapshot.layers(); ++layer) {
     if (Status s = impl_->send(layer, snapshot.layer(layer)); !s.ok()) return s;

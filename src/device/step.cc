@@ -1,11 +1,11 @@
 // One step: plan() and attend() check, copy in and enqueue; wait() judges and copies out.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
 #include "attend/attend_admit.hpp"
 #include "base/admit.hpp"
+#include "base/format.hpp"
 #include "base/half.hpp"
 #include "device/workspace.hpp"
 #include "sequence/admit_queries.hpp"
@@ -19,7 +19,7 @@ using device::Kernel;
 constexpr std::int64_t kBlockHeads = 16;  // BLOCK_HEADS of the kernels
 
 Status invalid(std::string_view argument, std::string_view what, Place place = {}) {
-  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, what), place);
+  return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, what), place);
 }
 
 // Every element as f32, dense: exact.
@@ -44,7 +44,7 @@ Result<const device::DeviceLayer*> layer_of(const DeviceWorkspace::Impl& work, c
                                             std::int64_t layer) {
   if (sequence.memory.device != work.device) return invalid("sequence", "it is on another device than the workspace");
   if (layer < 0 || layer >= static_cast<std::int64_t>(sequence.layers.size())) {
-    return invalid("layer", fmt::format("{} is not in 0..{}", layer, sequence.layers.size() - 1), {-1, layer});
+    return invalid("layer", formatted("{} is not in 0..{}", layer, sequence.layers.size() - 1), {-1, layer});
   }
   const device::ShapeArgs shape = sequence.shape;
   if (std::memcmp(&shape, &work.shape, sizeof shape) != 0 || sequence.program != work.program) {
@@ -56,7 +56,7 @@ Result<const device::DeviceLayer*> layer_of(const DeviceWorkspace::Impl& work, c
 Status admit_count(const DeviceWorkspace::Impl& work, std::int64_t count) {
   if (count <= work.max_queries) return {};
   return Status::error(Code::kCapacity, "workspace",
-                       fmt::format("workspace: {} queries, made for {}", count, work.max_queries));
+                       formatted("workspace: {} queries, made for {}", count, work.max_queries));
 }
 
 }  // namespace
@@ -170,8 +170,8 @@ Status DeviceWorkspace::plan(const DeviceSequence& sequence, std::int64_t layer_
       !s.ok())
     return s;
   if (count > 0 && (rows.positions == nullptr || rows.counts == nullptr || rows.stride < geometry.row_capacity())) {
-    return invalid(
-        "rows", fmt::format("no memory, or a stride of {} where {} is needed", rows.stride, geometry.row_capacity()));
+    return invalid("rows",
+                   formatted("no memory, or a stride of {} where {} is needed", rows.stride, geometry.row_capacity()));
   }
   widen(queries.queries, work.host_index_queries);
   if (!queries.head_weights.empty()) widen(queries.head_weights, work.host_head_weights);
@@ -199,7 +199,7 @@ Status DeviceWorkspace::attend(const DeviceSequence& sequence, std::int64_t laye
     return s;
   const std::int64_t count = queries.queries.shape[0];
   if (Status s = admit_count(work, count); !s.ok()) return s;
-  if (!is_float(output.dtype)) return invalid("output", fmt::format("dtype {}", dtype_name(output.dtype)));
+  if (!is_float(output.dtype)) return invalid("output", formatted("dtype {}", dtype_name(output.dtype)));
   if (Status s = admit_view("output", output, output.dtype, {count, heads, geometry.value_dim()}); !s.ok()) return s;
   if (!lse.empty()) {
     if (Status s = admit_view("lse", lse, DType::kF32, {count, heads}); !s.ok()) return s;
@@ -208,19 +208,19 @@ Status DeviceWorkspace::attend(const DeviceSequence& sequence, std::int64_t laye
   const LayerView view = view_of(geometry, **layer);
   if (Status s = admit_positions(view, queries.positions, count, Geometry::kPositions); !s.ok()) return s;
   if (!rows && work.planned != count)
-    return invalid("rows", fmt::format("none given, and no open plan of {} queries", count));
+    return invalid("rows", formatted("none given, and no open plan of {} queries", count));
   for (std::int64_t q = 0; q < count; ++q) {
     const auto at = static_cast<std::size_t>(q);
     const VisibleRun run = visible_run(view, queries.positions[at]);
     if (!rows && run.tokens != work.host_visible[at])
-      return invalid("positions", fmt::format("query {} stands elsewhere than in the plan", q), {q, -1});
+      return invalid("positions", formatted("query {} stands elsewhere than in the plan", q), {q, -1});
     if (rows && (rows->counts[q] < 0 || rows->counts[q] > rows->stride)) {
-      return invalid("rows", fmt::format("a count of {} in a stride of {}", rows->counts[q], rows->stride), {q, -1});
+      return invalid("rows", formatted("a count of {} in a stride of {}", rows->counts[q], rows->stride), {q, -1});
     }
     if (rows && rows->counts[q] > geometry.row_capacity()) {
       return Status::error(
           Code::kCapacity, "rows",
-          fmt::format("rows: {} entries of query {}, the device takes {}", rows->counts[q], q, geometry.row_capacity()),
+          formatted("rows: {} entries of query {}, the device takes {}", rows->counts[q], q, geometry.row_capacity()),
           {q, -1});
     }
     if (Status s = admit_attend(view, run, row_of(queries.queries, q),
@@ -247,7 +247,7 @@ Status DeviceWorkspace::Impl::judge_scores() const {
   for (std::int64_t q = 0; nan == NanPolicy::kRefuse && q < planned; ++q) {
     const std::int32_t group = host_first_nan[static_cast<std::size_t>(q)];
     if (group < 0) continue;
-    return Status::error(Code::kNotANumber, "scores", fmt::format("scores: group {} of query {} is NaN", group, q),
+    return Status::error(Code::kNotANumber, "scores", formatted("scores: group {} of query {} is NaN", group, q),
                          {q, group});
   }
   return {};
@@ -260,7 +260,7 @@ Status DeviceWorkspace::Impl::judge_outputs() const {
   if (bad == end) return {};
   const std::int64_t place = bad - host_overflow.begin();
   return attend_fault(Code::kOverflow, "output",
-                      fmt::format("head {}: a logit passes f32, or an output its dtype", place % heads),
+                      formatted("head {}: a logit passes f32, or an output its dtype", place % heads),
                       {place / heads, place % heads});
 }
 

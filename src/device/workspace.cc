@@ -1,12 +1,11 @@
 #include "device/workspace.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <new>
 
 #include "base/checked.hpp"
+#include "base/format.hpp"
 #include "seriatim/gather.hpp"
 
 namespace seriatim {
@@ -20,11 +19,11 @@ constexpr std::int64_t kPartialHead = 3;      // PARTIAL_HEAD of the kernels
 Status DeviceWorkspace::Impl::prepare(std::int64_t visible_tokens, std::int64_t most) {
   if (visible_tokens < 0 || visible_tokens > Geometry::kPositions) {
     return Status::error(Code::kInvalidArgument, "max_visible_tokens",
-                         fmt::format("max_visible_tokens: {} is not in 0..{}", visible_tokens, Geometry::kPositions));
+                         formatted("max_visible_tokens: {} is not in 0..{}", visible_tokens, Geometry::kPositions));
   }
   if (most < 1 || most > kMostQueries) {
     return Status::error(Code::kInvalidArgument, "max_queries",
-                         fmt::format("max_queries: {} is not in 1..{}", most, kMostQueries));
+                         formatted("max_queries: {} is not in 1..{}", most, kMostQueries));
   }
   max_visible_tokens = visible_tokens;
   max_queries = most;

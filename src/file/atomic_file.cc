@@ -1,7 +1,6 @@
 #include "file/atomic_file.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/format.hpp"
 #include "file/bytes.hpp"
 
 namespace seriatim::file {
@@ -42,7 +42,7 @@ std::string directory_of(const std::string& path) {
 
 Status failure(const std::string& path, std::string_view what, int error) {
   return guarded([&] {
-    return Status::error(Code::kIo, "file", fmt::format("{}: {}: {}", shown_path(path), what, std::strerror(error)));
+    return Status::error(Code::kIo, "file", formatted("{}: {}: {}", shown_path(path), what, std::strerror(error)));
   });
 }
 
@@ -71,7 +71,7 @@ struct AtomicFile::State {
   Status open_temporary() {
     static std::atomic<unsigned> number{0};
     for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
-      temporary = fmt::format("{}.tmp-{}-{}", path, ::getpid(), number.fetch_add(1));
+      temporary = formatted("{}.tmp-{}-{}", path, ::getpid(), number.fetch_add(1));
       fd = calls.open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
       if (fd >= 0) {
         exists = true;

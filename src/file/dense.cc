@@ -1,10 +1,9 @@
 #include "file/dense.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
 #include "base/checked.hpp"
+#include "base/format.hpp"
 
 namespace seriatim::file {
 
@@ -39,7 +38,7 @@ ConstTensor dense_view_of(const std::byte* data, DType dtype, std::span<const st
 
 Status admit_view(const ConstTensor& view, std::string_view argument) {
   const auto refuse = [&](std::string_view why) {
-    return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, why));
+    return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, why));
   };
   const std::int64_t element_bytes = dtype_bytes(view.dtype);
   if (element_bytes == 0) return refuse("has an unknown dtype");

@@ -1,10 +1,10 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <limits>
 #include <utility>
 
+#include "base/format.hpp"
 #include "file/atomic_file.hpp"
 #include "file/bytes.hpp"
 #include "file/dense.hpp"
@@ -30,11 +30,11 @@ constexpr std::array kTypes{NpyType{"<f4", DType::kF32}, NpyType{"<f2", DType::k
                             NpyType{"<i8", DType::kI64}};
 
 Status corrupt(std::string_view argument, std::string_view message) {
-  return Status::error(Code::kCorrupt, argument, fmt::format("{}: {}", argument, message));
+  return Status::error(Code::kCorrupt, argument, formatted("{}: {}", argument, message));
 }
 
 Status unsupported(std::string_view message) {
-  return Status::error(Code::kUnsupported, "header", fmt::format("header: {}", message));
+  return Status::error(Code::kUnsupported, "header", formatted("header: {}", message));
 }
 
 struct Frame {
@@ -47,16 +47,16 @@ Result<Frame> frame(std::span<const std::byte> bytes) {
   if (file::text_of(bytes.first(kMagic.size())) != kMagic) return corrupt("header", "is not of an .npy file");
   const auto major = std::to_integer<int>(bytes[6]);
   const auto minor = std::to_integer<int>(bytes[7]);
-  if (major < 1 || major > 3 || minor != 0) return unsupported(fmt::format("version {}.{}", major, minor));
+  if (major < 1 || major > 3 || minor != 0) return unsupported(formatted("version {}.{}", major, minor));
   const std::size_t length_bytes = major == 1 ? 2 : 4;
   const std::span<const std::byte> rest = bytes.subspan(kVersionEnd);
   if (rest.size() < length_bytes) return corrupt("header", "the file ends before the header's length");
   const std::size_t length =
       major == 1 ? file::load_little<std::uint16_t>(rest) : file::load_little<std::uint32_t>(rest);
   if (length > kLongestHeader)
-    return unsupported(fmt::format("claims {} bytes, the limit is {}", length, kLongestHeader));
+    return unsupported(formatted("claims {} bytes, the limit is {}", length, kLongestHeader));
   if (length > rest.size() - length_bytes) {
-    return corrupt("header", fmt::format("claims {} bytes, the file has {} left", length, rest.size() - length_bytes));
+    return corrupt("header", formatted("claims {} bytes, the file has {} left", length, rest.size() - length_bytes));
   }
   return Frame{file::text_of(rest.subspan(length_bytes, length)), rest.subspan(length_bytes + length)};
 }
@@ -65,23 +65,23 @@ Result<ConstTensor> view_of(const file::NpyHeader& header, std::span<const std::
   const auto* type =
       std::find_if(kTypes.begin(), kTypes.end(), [&](const NpyType& known) { return known.descr == header.descr; });
   if (type == kTypes.end()) {
-    return unsupported(fmt::format("dtype {} (known: <f4, <f2, <i4, <i8)", file::printable(header.descr)));
+    return unsupported(formatted("dtype {} (known: <f4, <f2, <i4, <i8)", file::printable(header.descr)));
   }
   const std::size_t rank = header.shape.size();
-  if (rank < 1 || rank > kMaxRank) return unsupported(fmt::format("rank {} is outside 1..{}", rank, kMaxRank));
+  if (rank < 1 || rank > kMaxRank) return unsupported(formatted("rank {} is outside 1..{}", rank, kMaxRank));
   if (header.fortran_order && rank > 1) return unsupported("Fortran order; save the array in C order");
   const std::optional<std::int64_t> bytes = file::dense_bytes(header.shape, 8 * dtype_bytes(type->dtype));
   if (!bytes) return corrupt("header", "shape and dtype pass 64 bits");
   if (*bytes != std::ssize(data)) {
-    return corrupt("data", fmt::format("{} bytes, shape and dtype need {}", data.size(), *bytes));
+    return corrupt("data", formatted("{} bytes, shape and dtype need {}", data.size(), *bytes));
   }
   return file::dense_view_of(data.data(), type->dtype, header.shape);
 }
 
 // All bytes before the data, filled up with spaces to a multiple of 64.
 std::string header_bytes(std::string_view descr, std::span<const std::int64_t> shape) {
-  std::string dictionary = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", descr,
-                                       fmt::join(shape, ", "), shape.size() == 1 ? "," : "");
+  std::string dictionary = formatted("{{'descr': '{}', 'fortran_order': False, 'shape': ({}{}), }}", descr,
+                                     joined(shape, ", "), shape.size() == 1 ? "," : "");
   const std::size_t used = kVersionEnd + sizeof(std::uint16_t) + dictionary.size() + 1;
   dictionary.append((kDataAlignment - used % kDataAlignment) % kDataAlignment, ' ');
   dictionary += '\n';
@@ -126,7 +126,7 @@ Status write_npy(const std::string& path, const ConstTensor& array) {
         std::find_if(kTypes.begin(), kTypes.end(), [&](const NpyType& known) { return known.dtype == array.dtype; });
     if (type == kTypes.end()) {
       return Status::error(Code::kUnsupported, "array",
-                           fmt::format("array: .npy has no name for {}", dtype_name(array.dtype)));
+                           formatted("array: .npy has no name for {}", dtype_name(array.dtype)));
     }
     Result<file::AtomicFile> out = file::AtomicFile::create(path);
     if (!out.ok()) return out.status();

@@ -1,10 +1,9 @@
 #include "file/npy_header.hpp"
 
-#include <fmt/format.h>
-
 #include <charconv>
 #include <utility>
 
+#include "base/format.hpp"
 #include "file/bytes.hpp"
 
 namespace seriatim::file {
@@ -44,7 +43,7 @@ class Parser {
       return std::exchange(has_order_, true) ? corrupt("has 'fortran_order' twice") : fortran_order();
     }
     if (key == "shape") return std::exchange(has_shape_, true) ? corrupt("has 'shape' twice") : shape();
-    return corrupt(fmt::format("has an unknown key {}", printable(key)));
+    return corrupt(formatted("has an unknown key {}", printable(key)));
   }
 
   Status descr() {
@@ -70,7 +69,7 @@ class Parser {
     while (!take(')')) {
       if (!comma) return corrupt("'shape' has no ',' between extents");
       if (header_.shape.size() == kMaxExtents) {
-        return Status::error(Code::kUnsupported, "header", fmt::format("header: more than {} extents", kMaxExtents));
+        return Status::error(Code::kUnsupported, "header", formatted("header: more than {} extents", kMaxExtents));
       }
       std::int64_t extent = 0;
       if (!integer(extent)) return corrupt("'shape' holds what is no decimal number from 0 to 2^63 - 1");
@@ -126,7 +125,7 @@ class Parser {
   }
 
   static Status corrupt(std::string_view why) {
-    return Status::error(Code::kCorrupt, "header", fmt::format("header: {}", why));
+    return Status::error(Code::kCorrupt, "header", formatted("header: {}", why));
   }
 
   std::string_view text_;

@@ -1,10 +1,10 @@
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <array>
 #include <limits>
 #include <string>
 
+#include "base/format.hpp"
 #include "file/consistent.hpp"
 #include "file/file_testing.hpp"
 #include "seriatim/file.hpp"
@@ -24,7 +24,7 @@ Bytes npy(std::string_view header, std::size_t data_bytes, std::string_view vers
 }
 
 std::string header(std::string_view shape, std::string_view descr = "'<f4'", std::string_view order = "False") {
-  return fmt::format("{{'descr': {}, 'fortran_order': {}, 'shape': {}, }}\n", descr, order, shape);
+  return formatted("{{'descr': {}, 'fortran_order': {}, 'shape': {}, }}\n", descr, order, shape);
 }
 
 void expect_refused(const Bytes& bytes, Code code, std::string_view argument, std::string_view reason) {
@@ -40,7 +40,7 @@ template <typename T, std::size_t N>
 void expect_corpus(const char* name, DType dtype, int rank, std::array<std::int64_t, 4> shape,
                    std::array<T, N> values) {
   SCOPED_TRACE(name);
-  const Result<NpyArray> array = NpyArray::open(corpus(fmt::format("npy/{}.npy", name)).string());
+  const Result<NpyArray> array = NpyArray::open(corpus(formatted("npy/{}.npy", name)).string());
   ASSERT_TRUE(array.ok()) << array.status().message();
   const ConstTensor& view = array->view();
   EXPECT_EQ(view.dtype, dtype);
@@ -69,7 +69,7 @@ TEST(Npy, ReadsWhatNumPyWrote) {
 
 TEST(Npy, RefusesByNameWhatNumPyMayWriteButHasNoView) {
   const auto refused = [](const char* name, std::string_view reason, Code code = Code::kUnsupported) {
-    expect_refused(slurp(corpus(fmt::format("npy/bad_{}.npy", name))), code, "header", reason);
+    expect_refused(slurp(corpus(formatted("npy/bad_{}.npy", name))), code, "header", reason);
   };
   refused("fortran", "Fortran order");
   refused("f8", "<f8");
@@ -167,7 +167,7 @@ TEST(Npy, RefusesHeadersThatAreNotTheKnownDictionary) {
 TEST(Npy, RefusesExtentsThatAreNoPlainNumbers) {
   for (const char* extent : {"-1", "+1", "-0", "01", "1.0", "1e3", "0x2", "1_0", "2L", "True", "9223372036854775808",
                              "99999999999999999999999999", "(1,)", "'2'", "2*1"}) {
-    const Result<NpyArray> array = NpyArray::parse(npy(header(fmt::format("({},)", extent)), 8));
+    const Result<NpyArray> array = NpyArray::parse(npy(header(formatted("({},)", extent)), 8));
     ASSERT_FALSE(array.ok()) << extent;
     EXPECT_EQ(array.status().code(), Code::kCorrupt) << extent;
   }
@@ -205,7 +205,7 @@ TEST(Npy, RefusesOtherVersionsMagicAndLongHeaders) {
 TEST(Npy, WritesTheBytesOfNumPyForSmallArrays) {
   const Folder folder;
   for (const char* name : {"f4_1d", "f4_2d", "f4_none", "f2_3d", "i4_4d", "i8_1d"}) {
-    const std::string original = corpus(fmt::format("npy/{}.npy", name)).string();
+    const std::string original = corpus(formatted("npy/{}.npy", name)).string();
     const Result<NpyArray> array = NpyArray::open(original);
     ASSERT_TRUE(array.ok());
     ASSERT_TRUE(write_npy(folder / "copy", array->view()).ok());

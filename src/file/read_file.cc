@@ -1,7 +1,6 @@
 #include "file/read_file.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <cstring>
 #include <new>
 
+#include "base/format.hpp"
 #include "file/bytes.hpp"
 
 namespace seriatim::file {
@@ -29,7 +29,7 @@ struct Descriptor {
 };
 
 Status refusal(const std::string& path, std::string_view what, int error) {
-  return Status::error(Code::kIo, "file", fmt::format("{}: {}: {}", shown_path(path), what, std::strerror(error)));
+  return Status::error(Code::kIo, "file", formatted("{}: {}: {}", shown_path(path), what, std::strerror(error)));
 }
 
 std::shared_ptr<std::byte> allocate(std::size_t size) {
@@ -49,8 +49,7 @@ Status read_exactly(int fd, std::byte* to, std::size_t size, const std::string& 
     if (got < 0) return refusal(path, "cannot be read", errno);
     if (full && got == 0) return {};
     if (full || got == 0) {
-      return Status::error(Code::kIo, "file",
-                           fmt::format("{}: changed its length while it was read", shown_path(path)));
+      return Status::error(Code::kIo, "file", formatted("{}: changed its length while it was read", shown_path(path)));
     }
     done += static_cast<std::size_t>(got);
   }
@@ -66,12 +65,12 @@ Result<OwnedBytes> read_file(const std::string& path, std::int64_t limit_bytes) 
     struct stat about{};
     if (::fstat(file.fd, &about) != 0) return refusal(path, "cannot be examined", errno);
     if (!S_ISREG(about.st_mode)) {
-      return Status::error(Code::kIo, "file", fmt::format("{}: is not a regular file", shown_path(path)));
+      return Status::error(Code::kIo, "file", formatted("{}: is not a regular file", shown_path(path)));
     }
     if (about.st_size > limit_bytes) {
       return Status::error(
           Code::kUnsupported, "file",
-          fmt::format("{}: has {} bytes, the limit is {}", shown_path(path), about.st_size, limit_bytes));
+          formatted("{}: has {} bytes, the limit is {}", shown_path(path), about.st_size, limit_bytes));
     }
     const auto size = static_cast<std::size_t>(about.st_size);
     const std::shared_ptr<std::byte> memory = allocate(size);

@@ -1,10 +1,10 @@
 // Reading: the frame of the file, what the header claims of the data, and views.
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 #include <utility>
 
+#include "base/format.hpp"
 #include "file/bytes.hpp"
 #include "file/dense.hpp"
 #include "file/read_file.hpp"
@@ -18,7 +18,7 @@ namespace {
 constexpr std::size_t kLengthBytes = 8;
 
 Status corrupt(std::string_view argument, std::string_view message) {
-  return Status::error(Code::kCorrupt, argument, fmt::format("{}: {}", argument, message));
+  return Status::error(Code::kCorrupt, argument, formatted("{}: {}", argument, message));
 }
 
 // The JSON text between the length and the data.
@@ -27,10 +27,10 @@ Result<std::string_view> frame(std::span<const std::byte> bytes, const Safetenso
   const auto length = file::load_little<std::uint64_t>(bytes);
   if (length > static_cast<std::uint64_t>(limits.header_bytes)) {
     return Status::error(Code::kUnsupported, "header",
-                         fmt::format("header: claims {} bytes, the limit is {}", length, limits.header_bytes));
+                         formatted("header: claims {} bytes, the limit is {}", length, limits.header_bytes));
   }
   if (length > bytes.size() - kLengthBytes) {
-    return corrupt("header", fmt::format("claims {} bytes, the file has {} left", length, bytes.size() - kLengthBytes));
+    return corrupt("header", formatted("claims {} bytes, the file has {} left", length, bytes.size() - kLengthBytes));
   }
   return file::text_of(bytes.subspan(kLengthBytes, static_cast<std::size_t>(length)));
 }
@@ -41,16 +41,16 @@ Status check_extent(const SafetensorsEntry& entry) {
   const std::int64_t bits = file::safetensors_element_bits(entry.dtype);
   if (bits == 0) {
     return Status::error(Code::kUnsupported, name,
-                         fmt::format("{}: dtype {} is not known", name, file::printable(entry.dtype)));
+                         formatted("{}: dtype {} is not known", name, file::printable(entry.dtype)));
   }
   if (entry.begin_bytes > entry.end_bytes) {
-    return corrupt(name, fmt::format("data_offsets {} and {} are reversed", entry.begin_bytes, entry.end_bytes));
+    return corrupt(name, formatted("data_offsets {} and {} are reversed", entry.begin_bytes, entry.end_bytes));
   }
   const std::optional<std::int64_t> bytes = file::dense_bytes(entry.shape, bits);
   if (!bytes) return corrupt(name, "shape and dtype make no whole number of bytes within 64 bits");
   if (*bytes != entry.end_bytes - entry.begin_bytes) {
-    return corrupt(name, fmt::format("data_offsets hold {} bytes, shape and dtype need {}",
-                                     entry.end_bytes - entry.begin_bytes, *bytes));
+    return corrupt(name, formatted("data_offsets hold {} bytes, shape and dtype need {}",
+                                   entry.end_bytes - entry.begin_bytes, *bytes));
   }
   return {};
 }
@@ -68,16 +68,16 @@ Status check_coverage(const std::vector<SafetensorsEntry>& entries, std::int64_t
   for (const std::size_t i : order) {
     const std::string name = file::printable(entries[i].name);
     if (entries[i].end_bytes > data_bytes) {
-      return corrupt(name, fmt::format("ends at byte {} of {} data bytes", entries[i].end_bytes, data_bytes));
+      return corrupt(name, formatted("ends at byte {} of {} data bytes", entries[i].end_bytes, data_bytes));
     }
     if (entries[i].begin_bytes != covered) {
       const char* what = entries[i].begin_bytes < covered ? "overlaps another" : "leaves a hole before it";
-      return corrupt(name, fmt::format("{}: begins at {}, not {}", what, entries[i].begin_bytes, covered));
+      return corrupt(name, formatted("{}: begins at {}, not {}", what, entries[i].begin_bytes, covered));
     }
     covered = entries[i].end_bytes;
   }
   if (covered != data_bytes) {
-    return corrupt("data", fmt::format("{} bytes lie behind the last tensor", data_bytes - covered));
+    return corrupt("data", formatted("{} bytes lie behind the last tensor", data_bytes - covered));
   }
   return {};
 }
@@ -124,16 +124,16 @@ Result<ConstTensor> SafetensorsFile::find(std::string_view name) const {
     const std::string shown = file::printable(name);
     const auto found = index_.find(name);
     if (found == index_.end()) {
-      return Status::error(Code::kNotFound, shown, fmt::format("{}: is not in the file", shown));
+      return Status::error(Code::kNotFound, shown, formatted("{}: is not in the file", shown));
     }
     const SafetensorsEntry& entry = entries_[found->second];
     const std::optional<DType> dtype = file::dtype_of_safetensors(entry.dtype);
     if (!dtype) {
-      return Status::error(Code::kUnsupported, shown, fmt::format("{}: dtype {} has no view", shown, entry.dtype));
+      return Status::error(Code::kUnsupported, shown, formatted("{}: dtype {} has no view", shown, entry.dtype));
     }
     if (entry.shape.size() > kMaxRank) {
       return Status::error(Code::kUnsupported, shown,
-                           fmt::format("{}: rank {} is above {}", shown, entry.shape.size(), kMaxRank));
+                           formatted("{}: rank {} is above {}", shown, entry.shape.size(), kMaxRank));
     }
     return file::dense_view_of(data_.data() + entry.begin_bytes, *dtype, entry.shape);
   });

@@ -1,7 +1,5 @@
 #include "file/safetensors_header.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -10,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include "base/format.hpp"
 #include "file/bytes.hpp"
 
 namespace seriatim::file {
@@ -44,7 +43,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     const auto integer = static_cast<std::int64_t>(value);
     if (at_ == At::kShape) {
       if (std::ssize(entry_.shape) >= limits_.rank) {
-        return stop(Code::kUnsupported, fmt::format("shape has more than {} extents", limits_.rank));
+        return stop(Code::kUnsupported, formatted("shape has more than {} extents", limits_.rank));
       }
       entry_.shape.push_back(integer);
       return true;
@@ -87,7 +86,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
     if (at_ == At::kTop) return go(At::kEnd);
     if (at_ == At::kMetadata) return go(At::kTop);
     for (std::size_t field = 0; field < kFields.size(); ++field) {
-      if (!fields_[field]) return stop(Code::kCorrupt, fmt::format("has no {}", kFields[field]));
+      if (!fields_[field]) return stop(Code::kCorrupt, formatted("has no {}", kFields[field]));
     }
     header_.entries.push_back(std::move(entry_));
     return go(At::kTop);
@@ -101,13 +100,13 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   bool end_array() override {
     if (at_ == At::kOffsets && offset_count_ != 2) {
-      return stop(Code::kCorrupt, fmt::format("data_offsets has {} numbers, not two", offset_count_));
+      return stop(Code::kCorrupt, formatted("data_offsets has {} numbers, not two", offset_count_));
     }
     return go(At::kEntry);
   }
 
   bool parse_error(std::size_t position, const std::string&, const nlohmann::json::exception&) override {
-    status_ = Status::error(Code::kCorrupt, "header", fmt::format("header: is not valid JSON at byte {}", position));
+    status_ = Status::error(Code::kCorrupt, "header", formatted("header: is not valid JSON at byte {}", position));
     return false;
   }
 
@@ -139,7 +138,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
       return stop_at(printable(text), Code::kCorrupt, "stands in the header twice");
     }
     if (text != kMetadataKey && std::ssize(header_.entries) >= limits_.tensors) {
-      return stop_at("header", Code::kUnsupported, fmt::format("lists more than {} tensors", limits_.tensors));
+      return stop_at("header", Code::kUnsupported, formatted("lists more than {} tensors", limits_.tensors));
     }
     key_ = std::move(text);
     return go(At::kTopValue);
@@ -147,10 +146,10 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   bool metadata_key(string_t& text) {
     if (header_.metadata.contains(text)) {
-      return stop_at("header", Code::kCorrupt, fmt::format("metadata key {} stands twice", printable(text)));
+      return stop_at("header", Code::kCorrupt, formatted("metadata key {} stands twice", printable(text)));
     }
     if (std::ssize(header_.metadata) >= limits_.metadata_entries) {
-      return stop_at("header", Code::kUnsupported, fmt::format("has more than {} metadata", limits_.metadata_entries));
+      return stop_at("header", Code::kUnsupported, formatted("has more than {} metadata", limits_.metadata_entries));
     }
     key_ = std::move(text);
     return go(At::kMetadataValue);
@@ -158,9 +157,9 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
 
   bool entry_key(const string_t& text) {
     const auto found = std::find(kFields.begin(), kFields.end(), text);
-    if (found == kFields.end()) return stop(Code::kCorrupt, fmt::format("has an unknown key {}", printable(text)));
+    if (found == kFields.end()) return stop(Code::kCorrupt, formatted("has an unknown key {}", printable(text)));
     const auto field = static_cast<std::size_t>(found - kFields.begin());
-    if (std::exchange(fields_[field], true)) return stop(Code::kCorrupt, fmt::format("has {} twice", text));
+    if (std::exchange(fields_[field], true)) return stop(Code::kCorrupt, formatted("has {} twice", text));
     constexpr std::array<At, 3> kNext{At::kDtype, At::kShapeValue, At::kOffsetsValue};
     return go(kNext[field]);
   }
@@ -168,7 +167,7 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   bool in_entry() const { return at_ >= At::kEntry && at_ <= At::kOffsets; }
 
   bool stop_at(std::string_view argument, Code code, std::string_view message) {
-    status_ = Status::error(code, argument, fmt::format("{}: {}", argument, message));
+    status_ = Status::error(code, argument, formatted("{}: {}", argument, message));
     return false;
   }
 
@@ -180,21 +179,21 @@ class HeaderEvents : public nlohmann::json_sax<nlohmann::json> {
   bool unexpected(std::string_view what) {
     switch (at_) {
       case At::kTopValue:
-        return stop_at(printable(key_), Code::kCorrupt, fmt::format("is {}, not an object", what));
+        return stop_at(printable(key_), Code::kCorrupt, formatted("is {}, not an object", what));
       case At::kMetadataValue:
-        return stop(Code::kCorrupt, fmt::format("metadata {} is {}, not a string", printable(key_), what));
+        return stop(Code::kCorrupt, formatted("metadata {} is {}, not a string", printable(key_), what));
       case At::kDtype:
-        return stop(Code::kCorrupt, fmt::format("dtype is {}, not a string", what));
+        return stop(Code::kCorrupt, formatted("dtype is {}, not a string", what));
       case At::kShapeValue:
-        return stop(Code::kCorrupt, fmt::format("shape is {}, not an array", what));
+        return stop(Code::kCorrupt, formatted("shape is {}, not an array", what));
       case At::kShape:
-        return stop(Code::kCorrupt, fmt::format("shape holds {}", what));
+        return stop(Code::kCorrupt, formatted("shape holds {}", what));
       case At::kOffsetsValue:
-        return stop(Code::kCorrupt, fmt::format("data_offsets is {}, not an array", what));
+        return stop(Code::kCorrupt, formatted("data_offsets is {}, not an array", what));
       case At::kOffsets:
-        return stop(Code::kCorrupt, fmt::format("data_offsets holds {}", what));
+        return stop(Code::kCorrupt, formatted("data_offsets holds {}", what));
       default:
-        return stop(Code::kCorrupt, fmt::format("is {}, not an object", what));
+        return stop(Code::kCorrupt, formatted("is {}, not an object", what));
     }
   }
 

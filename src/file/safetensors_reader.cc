@@ -1,7 +1,6 @@
 #include "file/safetensors_reader.hpp"
 
 #include <fcntl.h>
-#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,6 +9,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "file/bytes.hpp"
 #include "file/safetensors_header.hpp"
 
@@ -17,7 +17,7 @@ namespace seriatim::file {
 namespace {
 
 Status refusal(const std::string& path, std::string_view what) {
-  return Status::error(Code::kIo, "file", fmt::format("{}: {}: {}", shown_path(path), what, std::strerror(errno)));
+  return Status::error(Code::kIo, "file", formatted("{}: {}: {}", shown_path(path), what, std::strerror(errno)));
 }
 
 Status read_at(int fd, const std::string& path, std::int64_t at, std::span<std::byte> to) {
@@ -27,8 +27,7 @@ Status read_at(int fd, const std::string& path, std::int64_t at, std::span<std::
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return refusal(path, "cannot be read");
     if (got == 0)
-      return Status::error(Code::kIo, "file",
-                           fmt::format("{}: changed its length while it was read", shown_path(path)));
+      return Status::error(Code::kIo, "file", formatted("{}: changed its length while it was read", shown_path(path)));
     to = to.subspan(static_cast<std::size_t>(got));
     at += got;
   }
@@ -47,11 +46,11 @@ Result<std::int64_t> examine(int fd, const std::string& path, const SafetensorsL
   struct stat about{};
   if (::fstat(fd, &about) != 0) return refusal(path, "cannot be examined");
   if (!S_ISREG(about.st_mode))
-    return Status::error(Code::kIo, "file", fmt::format("{}: is not a regular file", shown_path(path)));
+    return Status::error(Code::kIo, "file", formatted("{}: is not a regular file", shown_path(path)));
   if (about.st_size > limits.file_bytes) {
     return Status::error(
         Code::kUnsupported, "file",
-        fmt::format("{}: has {} bytes, the limit is {}", shown_path(path), about.st_size, limits.file_bytes));
+        formatted("{}: has {} bytes, the limit is {}", shown_path(path), about.st_size, limits.file_bytes));
   }
   return static_cast<std::int64_t>(about.st_size);
 }
@@ -74,11 +73,11 @@ Result<SafetensorsReader> SafetensorsReader::open(const std::string& path, const
     const auto length = load_little<std::uint64_t>(frame);
     if (length > static_cast<std::uint64_t>(limits.header_bytes)) {
       return Status::error(Code::kUnsupported, "header",
-                           fmt::format("header: claims {} bytes, the limit is {}", length, limits.header_bytes));
+                           formatted("header: claims {} bytes, the limit is {}", length, limits.header_bytes));
     }
     if (length > static_cast<std::uint64_t>(*size - 8)) {
       return Status::error(Code::kCorrupt, "header",
-                           fmt::format("header: claims {} bytes, the file has {} left", length, *size - 8));
+                           formatted("header: claims {} bytes, the file has {} left", length, *size - 8));
     }
     std::vector<std::byte> text(static_cast<std::size_t>(length));
     if (Status s = read_at(*out.fd_, path, 8, text); !s.ok()) return s;

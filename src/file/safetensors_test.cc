@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -7,6 +6,7 @@
 #include <limits>
 #include <string>
 
+#include "base/format.hpp"
 #include "file/consistent.hpp"
 #include "file/file_testing.hpp"
 #include "seriatim/file.hpp"
@@ -24,10 +24,10 @@ struct Refusal {
 };
 
 std::string tensor(std::string_view name, std::string_view dtype, std::string_view shape, std::string_view offsets) {
-  return fmt::format(R"("{}":{{"dtype":"{}","shape":{},"data_offsets":{}}})", name, dtype, shape, offsets);
+  return formatted(R"("{}":{{"dtype":"{}","shape":{},"data_offsets":{}}})", name, dtype, shape, offsets);
 }
 
-std::string object(std::string_view inside) { return fmt::format("{{{}}}", inside); }
+std::string object(std::string_view inside) { return formatted("{{{}}}", inside); }
 
 void expect_refused(const Refusal& r) {
   SCOPED_TRACE(r.what);
@@ -196,7 +196,7 @@ TEST(Safetensors, RefusesHeadersThatLieAboutTheirLength) {
 }
 
 TEST(Safetensors, RefusesWhatIsNotTheKnownFormOfJson) {
-  const auto one = [](std::string_view fields) { return fmt::format(R"({{"a":{{{}}}}})", fields); };
+  const auto one = [](std::string_view fields) { return formatted(R"({{"a":{{{}}}}})", fields); };
   const std::string ok = R"("dtype":"F32","shape":[1],"data_offsets":[0,4])";
   ASSERT_TRUE(SafetensorsFile::parse(framed(one(ok), 4)).ok());
   const std::vector<Refusal> refusals = {
@@ -225,16 +225,16 @@ TEST(Safetensors, RefusesWhatIsNotTheKnownFormOfJson) {
       {"offsets are a string", one(R"("data_offsets":"0")"), 4, Code::kCorrupt, "a", "data_offsets"},
       {"one offset", one(R"("data_offsets":[0])"), 4, Code::kCorrupt, "a", "not two"},
       {"three offsets", one(R"("data_offsets":[0,4,8])"), 4, Code::kCorrupt, "a", "more than two"},
-      {"name twice", fmt::format(R"({{"a":{{{0}}},"a":{{{0}}}}})", ok), 4, Code::kCorrupt, "a", "twice"},
-      {"name twice, spelled differently", fmt::format(R"({{"a":{{{0}}},"\u0061":{{{0}}}}})", ok), 4, Code::kCorrupt,
-       "a", "twice"},
+      {"name twice", formatted(R"({{"a":{{{0}}},"a":{{{0}}}}})", ok), 4, Code::kCorrupt, "a", "twice"},
+      {"name twice, spelled differently", formatted(R"({{"a":{{{0}}},"\u0061":{{{0}}}}})", ok), 4, Code::kCorrupt, "a",
+       "twice"},
       {"newline in a name", R"({"a\nb":1})", 0, Code::kCorrupt, "a?b", "number"},
   };
   for (const Refusal& refusal : refusals) expect_refused(refusal);
 }
 
 TEST(Safetensors, RefusesMetadataThatAreNotStrings) {
-  const auto with = [](std::string_view value) { return fmt::format(R"({{"__metadata__":{}}})", value); };
+  const auto with = [](std::string_view value) { return formatted(R"({{"__metadata__":{}}})", value); };
   const std::vector<Refusal> refusals = {
       {"null", with("null"), 0, Code::kCorrupt, "__metadata__", "null"},
       {"string", with("\"x\""), 0, Code::kCorrupt, "__metadata__", "string"},
@@ -307,12 +307,12 @@ TEST(Safetensors, RefusesShapesAndDtypesThatDoNotFit) {
 
 TEST(Safetensors, StopsAtOnceInDeepOrEndlessJson) {
   const std::string deep(100'000, '[');
-  expect_refused({"array in array", fmt::format(R"({{"a":{{"shape":{}}}}})", deep), 0, Code::kCorrupt, "a", "array"});
+  expect_refused({"array in array", formatted(R"({{"a":{{"shape":{}}}}})", deep), 0, Code::kCorrupt, "a", "array"});
   std::string objects = "{";
   for (int i = 0; i < 100'000; ++i) objects += "\"a\":{";
   expect_refused({"object in object", objects, 0, Code::kCorrupt, "a", "unknown key"});
   expect_refused({"brackets", deep, 0, Code::kCorrupt, "header", "begin"});
-  expect_refused({"a long number", fmt::format(R"({{"a":{{"shape":[{}]}}}})", std::string(100'000, '9')), 0,
+  expect_refused({"a long number", formatted(R"({{"a":{{"shape":[{}]}}}})", std::string(100'000, '9')), 0,
                   Code::kCorrupt, "header", "JSON"});
 }
 

@@ -1,11 +1,11 @@
 // Writing: the header's text, then the tensors' bytes, through a file that appears whole or not at all.
-#include <fmt/format.h>
 
 #include <array>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/checked.hpp"
+#include "base/format.hpp"
 #include "file/atomic_file.hpp"
 #include "file/bytes.hpp"
 #include "file/dense.hpp"
@@ -17,7 +17,7 @@ namespace seriatim {
 namespace {
 
 Status refuse(std::string_view argument, std::string_view why) {
-  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, why));
+  return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, why));
 }
 
 // A JSON string with its quotes; absent when the text is not UTF-8.
@@ -33,13 +33,13 @@ Status append_metadata(std::string& json, const Metadata& metadata) {
   if (metadata.empty()) return {};
   if (std::ssize(metadata) > SafetensorsLimits{}.metadata_entries)
     return refuse("metadata", "more than a reader admits");
-  json += fmt::format("\"{}\":{{", file::kMetadataKey);
+  json += formatted("\"{}\":{{", file::kMetadataKey);
   bool first = true;
   for (const auto& [key, value] : metadata) {
     const std::optional<std::string> key_text = quoted(key);
     const std::optional<std::string> value_text = quoted(value);
-    if (!key_text || !value_text) return refuse("metadata", fmt::format("{} is not UTF-8", file::printable(key)));
-    json += fmt::format("{}{}:{}", first ? "" : ",", *key_text, *value_text);
+    if (!key_text || !value_text) return refuse("metadata", formatted("{} is not UTF-8", file::printable(key)));
+    json += formatted("{}{}:{}", first ? "" : ",", *key_text, *value_text);
     first = false;
   }
   json += '}';
@@ -59,8 +59,8 @@ Status append_tensor(std::string& json, const NamedTensor& named, std::int64_t& 
   const std::optional<std::int64_t> end = checked_add(offset_bytes, bytes.value_or(-1));
   if (!bytes || !end) return refuse(shown, "the file would pass 64 bits");
   if (json.size() > 1) json += ',';
-  json += fmt::format("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", *name,
-                      file::safetensors_dtype(view.dtype), fmt::join(shape, ","), offset_bytes, *end);
+  json += formatted("{}:{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", *name,
+                    file::safetensors_dtype(view.dtype), joined(shape, ","), offset_bytes, *end);
   offset_bytes = *end;
   return {};
 }

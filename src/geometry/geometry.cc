@@ -1,18 +1,17 @@
 #include "seriatim/geometry.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "base/checked.hpp"
+#include "base/format.hpp"
 #include "base/inv_freq.hpp"
 
 namespace seriatim {
 namespace {
 
 Status invalid(std::string_view argument, std::string_view message, std::int64_t index = -1) {
-  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, message), {-1, index});
+  return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, message), {-1, index});
 }
 
 struct NamedExtent {
@@ -27,7 +26,7 @@ Status check_extents(const GeometryOptions& o) {
                                  {"index_heads", o.index_heads},   {"index_dim", o.index_dim}};
   for (const auto& [name, value] : extents) {
     if (value < 1 || value > Geometry::kMaxExtent) {
-      return invalid(name, fmt::format("{} is not in 1..{}", value, Geometry::kMaxExtent));
+      return invalid(name, formatted("{} is not in 1..{}", value, Geometry::kMaxExtent));
     }
   }
   return {};
@@ -36,26 +35,25 @@ Status check_extents(const GeometryOptions& o) {
 Status check_relations(const GeometryOptions& o) {
   if (o.budget_tokens % o.group_tokens != 0) {
     return invalid("budget_tokens",
-                   fmt::format("{} is not a multiple of group_tokens {}", o.budget_tokens, o.group_tokens));
+                   formatted("{} is not a multiple of group_tokens {}", o.budget_tokens, o.group_tokens));
   }
   if (o.query_heads % o.kv_heads != 0) {
-    return invalid("query_heads", fmt::format("{} is not a multiple of kv_heads {}", o.query_heads, o.kv_heads));
+    return invalid("query_heads", formatted("{} is not a multiple of kv_heads {}", o.query_heads, o.kv_heads));
   }
   if (o.values_alias_keys && o.value_dim > o.head_dim) {
-    return invalid("value_dim", fmt::format("{} aliases keys of only {} dims", o.value_dim, o.head_dim));
+    return invalid("value_dim", formatted("{} aliases keys of only {} dims", o.value_dim, o.head_dim));
   }
-  if (o.pooling > Pooling::kNone)
-    return invalid("pooling", fmt::format("{} is no pooling", static_cast<int>(o.pooling)));
+  if (o.pooling > Pooling::kNone) return invalid("pooling", formatted("{} is no pooling", static_cast<int>(o.pooling)));
   if (o.scale_at > ScaleAt::kNowhere) {
-    return invalid("scale_at", fmt::format("{} is no place of the scale", static_cast<int>(o.scale_at)));
+    return invalid("scale_at", formatted("{} is no place of the scale", static_cast<int>(o.scale_at)));
   }
   if (o.pooling == Pooling::kNone && o.group_tokens != 1) {
     return invalid("group_tokens",
-                   fmt::format("{} with pooling none, which takes finished keys of single tokens", o.group_tokens));
+                   formatted("{} with pooling none, which takes finished keys of single tokens", o.group_tokens));
   }
-  if (!is_float(o.kv_dtype)) return invalid("kv_dtype", fmt::format("{} is not a float type", dtype_name(o.kv_dtype)));
+  if (!is_float(o.kv_dtype)) return invalid("kv_dtype", formatted("{} is not a float type", dtype_name(o.kv_dtype)));
   if (!is_float(o.index_dtype)) {
-    return invalid("index_dtype", fmt::format("{} is not a float type", dtype_name(o.index_dtype)));
+    return invalid("index_dtype", formatted("{} is not a float type", dtype_name(o.index_dtype)));
   }
   return {};
 }
@@ -63,29 +61,29 @@ Status check_relations(const GeometryOptions& o) {
 Status check_rotation(const GeometryOptions& o) {
   const std::int64_t rotary = o.index_rotary_dim;
   if (rotary < 0 || rotary % 2 != 0 || rotary > o.index_dim) {
-    return invalid("index_rotary_dim", fmt::format("{} is not an even number in 0..index_dim {}", rotary, o.index_dim));
+    return invalid("index_rotary_dim", formatted("{} is not an even number in 0..index_dim {}", rotary, o.index_dim));
   }
   const auto pairs = static_cast<std::size_t>(rotary / 2);
   if (!o.inv_freq.empty() && o.inv_freq.size() != pairs) {
-    return invalid("inv_freq", fmt::format("{} entries for {} pairs", o.inv_freq.size(), pairs));
+    return invalid("inv_freq", formatted("{} entries for {} pairs", o.inv_freq.size(), pairs));
   }
   for (std::size_t i = 0; i < o.inv_freq.size(); ++i) {
     // Above 1 an angle could pass the range in which sine and cosine are correctly rounded.
     if (!(o.inv_freq[i] >= 0.0f && o.inv_freq[i] <= 1.0f)) {
-      return invalid("inv_freq", fmt::format("entry {} is {}, not in 0..1", i, o.inv_freq[i]),
+      return invalid("inv_freq", formatted("entry {} is {}, not in 0..1", i, o.inv_freq[i]),
                      static_cast<std::int64_t>(i));
     }
   }
   // Past f32 there are no inverse frequencies; below 1 they would pass 1.
   if (o.inv_freq.empty() && rotary > 0 && !(o.rope_theta >= 1.0 && o.rope_theta < 0x1p+128)) {
-    return invalid("rope_theta", fmt::format("{} is not a number from 1 to below 2^128", o.rope_theta));
+    return invalid("rope_theta", formatted("{} is not a number from 1 to below 2^128", o.rope_theta));
   }
   if (!o.rope_axes.empty() && o.rope_axes.size() != pairs) {
-    return invalid("rope_axes", fmt::format("{} entries for {} pairs", o.rope_axes.size(), pairs));
+    return invalid("rope_axes", formatted("{} entries for {} pairs", o.rope_axes.size(), pairs));
   }
   for (std::size_t i = 0; i < o.rope_axes.size(); ++i) {
     if (o.rope_axes[i] > 2) {
-      return invalid("rope_axes", fmt::format("entry {} is {}, not in 0..2", i, o.rope_axes[i]),
+      return invalid("rope_axes", formatted("entry {} is {}, not in 0..2", i, o.rope_axes[i]),
                      static_cast<std::int64_t>(i));
     }
   }
@@ -94,10 +92,10 @@ Status check_rotation(const GeometryOptions& o) {
 
 Status check_scalars(const GeometryOptions& o) {
   if (!(std::isfinite(o.norm_eps) && o.norm_eps > 0.0f)) {
-    return invalid("norm_eps", fmt::format("{} is not finite and positive", o.norm_eps));
+    return invalid("norm_eps", formatted("{} is not finite and positive", o.norm_eps));
   }
   if (o.softmax_scale && !(std::isfinite(*o.softmax_scale) && *o.softmax_scale > 0.0f)) {
-    return invalid("softmax_scale", fmt::format("{} is not finite and positive", *o.softmax_scale));
+    return invalid("softmax_scale", formatted("{} is not finite and positive", *o.softmax_scale));
   }
   return {};
 }
@@ -138,16 +136,16 @@ std::int64_t Geometry::row_width(std::int64_t visible_tokens) const {
 
 Status Geometry::check_run(VisibleRun run, std::int64_t row) const {
   const auto refuse = [row](std::string_view argument, std::string_view what) {
-    const auto where = row < 0 ? std::string() : fmt::format(" (row {})", row);
-    return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}{}", argument, what, where), {row, -1});
+    const auto where = row < 0 ? std::string() : formatted(" (row {})", row);
+    return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}{}", argument, what, where), {row, -1});
   };
   if (run.anchor < 0 || run.anchor >= kPositions) {
-    return refuse("anchor", fmt::format("{} is not in 0..{}", run.anchor, kPositions - 1));
+    return refuse("anchor", formatted("{} is not in 0..{}", run.anchor, kPositions - 1));
   }
-  if (run.tokens < 0) return refuse("visible", fmt::format("{} tokens is negative", run.tokens));
+  if (run.tokens < 0) return refuse("visible", formatted("{} tokens is negative", run.tokens));
   if (run.tokens > kPositions - run.anchor) {
-    return refuse("visible", fmt::format("{} tokens from anchor {} pass the last position {}", run.tokens, run.anchor,
-                                         kPositions - 1));
+    return refuse("visible", formatted("{} tokens from anchor {} pass the last position {}", run.tokens, run.anchor,
+                                       kPositions - 1));
   }
   return {};
 }

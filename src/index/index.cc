@@ -1,7 +1,5 @@
 #include "seriatim/index.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cstdint>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "base/admit.hpp"
+#include "base/format.hpp"
 #include "base/half.hpp"
 #include "index/index_ref.hpp"
 #include "index/pool_kernels.hpp"
@@ -49,7 +48,7 @@ Result<Coordinates> coordinates_at(const Geometry& geometry, std::int64_t positi
   for (const std::int32_t c : *given) {
     if (c < 0) {
       return Status::error(Code::kInvalidArgument, "coordinates",
-                           fmt::format("coordinates: {} of row {} is negative", c, row), {row, -1});
+                           formatted("coordinates: {} of row {} is negative", c, row), {row, -1});
     }
   }
   return *given;
@@ -129,8 +128,8 @@ Status pool_keys_with(Kernels kernels, const Geometry& geometry, const ConstTens
   if (Status s = admit_view("pooled", pooled, geometry.index_dtype(), {groups, dim}); !s.ok()) return s;
   if (first_position < 0 || first_position > Geometry::kPositions - raw.shape[0]) {
     return Status::error(Code::kInvalidArgument, "first_position",
-                         fmt::format("first_position: {} tokens from {} are not in 0..{}", raw.shape[0], first_position,
-                                     Geometry::kPositions - 1));
+                         formatted("first_position: {} tokens from {} are not in 0..{}", raw.shape[0], first_position,
+                                   Geometry::kPositions - 1));
   }
   if (Status s = admit_finite("index_keys", raw); !s.ok()) return s;
   const auto place = [&](std::int64_t g) {
@@ -224,7 +223,7 @@ Status prepare_index_queries_with(Kernels kernels, const Geometry& geometry, con
     if (positions[q] < 0 || positions[q] >= Geometry::kPositions) {
       return Status::error(
           Code::kInvalidArgument, "positions",
-          fmt::format("positions: {} of row {} is not in 0..{}", positions[q], q, Geometry::kPositions - 1), {q, -1});
+          formatted("positions: {} of row {} is not in 0..{}", positions[q], q, Geometry::kPositions - 1), {q, -1});
     }
     if (auto at = coordinates_at(geometry, positions[q], coordinates == nullptr ? nullptr : coordinates + q, q);
         !at.ok()) {

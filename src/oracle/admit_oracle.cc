@@ -1,6 +1,6 @@
 #include "oracle/admit_oracle.hpp"
 
-#include <fmt/format.h>
+#include "base/format.hpp"
 
 namespace seriatim {
 namespace {
@@ -9,7 +9,7 @@ Status admit_tokens(std::string_view name, const ConstTensor& tensor, const Geom
                     std::int64_t least) {
   if (Status s = admit_view(name, tensor, geometry.kv_dtype(), {-1, geometry.kv_heads(), dim}); !s.ok()) return s;
   if (tensor.shape[0] < least)
-    return oracle_fault(name, fmt::format("{} tokens where {} are visible", tensor.shape[0], least));
+    return oracle_fault(name, formatted("{} tokens where {} are visible", tensor.shape[0], least));
   ConstTensor visible = tensor;
   visible.shape[0] = least;
   return admit_finite(name, visible);
@@ -18,12 +18,12 @@ Status admit_tokens(std::string_view name, const ConstTensor& tensor, const Geom
 }  // namespace
 
 Status oracle_fault(std::string_view argument, std::string_view what) {
-  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, what));
+  return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, what));
 }
 
 Status admit_oracle_size(std::string_view argument, std::size_t size, std::int64_t wanted, bool may_be_absent) {
   if (static_cast<std::int64_t>(size) == wanted || (may_be_absent && size == 0)) return {};
-  return oracle_fault(argument, fmt::format("{} entries where {} are needed", size, wanted));
+  return oracle_fault(argument, formatted("{} entries where {} are needed", size, wanted));
 }
 
 Status admit_oracle_tokens(const Geometry& geometry, const ConstTensor& query, const DenseTokens& tokens,

@@ -1,8 +1,8 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdio>
 #include <limits>
 #include <new>
 #include <string_view>
@@ -10,6 +10,7 @@
 
 #include "base/exp.hpp"
 #include "base/fma.hpp"
+#include "base/format.hpp"
 #include "base/half.hpp"
 #include "base/log.hpp"
 #include "oracle/admit_oracle.hpp"
@@ -23,9 +24,9 @@ constexpr std::int64_t kSplit = 128;
 // Formats on the stack: a refused request must not allocate anything but its Status.
 Status refuse_visible(std::int64_t visible, std::int64_t ceiling) {
   std::array<char, 128> text{};
-  const auto end = fmt::format_to_n(text.data(), text.size(),
-                                    "visible: {} tokens are not in 0..{}, the dense oracle's range", visible, ceiling);
-  return Status::error(Code::kInvalidArgument, "visible", std::string_view(text.data(), end.size));
+  std::snprintf(text.data(), text.size(), "visible: %lld tokens are not in 0..%lld, the dense oracle's range",
+                static_cast<long long>(visible), static_cast<long long>(ceiling));
+  return Status::error(Code::kInvalidArgument, "visible", text.data());
 }
 
 Status check_ceiling(const Geometry& geometry, std::int64_t visible) {
@@ -142,7 +143,7 @@ Status compute(const Geometry& geometry, DenseHead& dense, const ConstTensor& qu
   }
   if (overflow < 0) return {};
   return Status::error(Code::kOverflow, "output",
-                       fmt::format("output: head {}: a logit passes f32, or an output its dtype", overflow),
+                       formatted("output: head {}: a logit passes f32, or an output its dtype", overflow),
                        {-1, overflow});
 }
 
@@ -152,7 +153,7 @@ Result<std::int64_t> dense_row(const Geometry& geometry, VisibleRun run, std::sp
   if (Status s = check_ceiling(geometry, run.tokens); !s.ok()) return s;
   if (Status s = geometry.check_run(run); !s.ok()) return s;
   if (static_cast<std::int64_t>(row.size()) < run.tokens) {
-    return oracle_fault("row", fmt::format("{} entries for {} tokens", row.size(), run.tokens));
+    return oracle_fault("row", formatted("{} entries for {} tokens", row.size(), run.tokens));
   }
   for (std::int64_t t = 0; t < run.tokens; ++t)
     row[static_cast<std::size_t>(t)] = static_cast<std::int32_t>(run.anchor + t);
@@ -163,7 +164,7 @@ Status dense_attend(const Geometry& geometry, std::int64_t visible, ConstTensor 
                     std::span<const float> sinks, Tensor output, std::span<float> lse) {
   if (Status s = check_ceiling(geometry, visible); !s.ok()) return s;
   if (Status s = admit_oracle_tokens(geometry, query, tokens, visible, sinks); !s.ok()) return s;
-  if (!is_float(output.dtype)) return oracle_fault("output", fmt::format("dtype {}", dtype_name(output.dtype)));
+  if (!is_float(output.dtype)) return oracle_fault("output", formatted("dtype {}", dtype_name(output.dtype)));
   if (Status s = admit_view("output", output, output.dtype, {geometry.query_heads(), geometry.value_dim()}); !s.ok())
     return s;
   if (Status s = admit_oracle_size("lse", lse.size(), geometry.query_heads(), true); !s.ok()) return s;

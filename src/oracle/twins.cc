@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
@@ -6,6 +5,7 @@
 #include <new>
 #include <vector>
 
+#include "base/format.hpp"
 #include "base/half.hpp"
 #include "oracle/admit_oracle.hpp"
 #include "seriatim/oracle.hpp"
@@ -72,7 +72,7 @@ Status check_entries(const Geometry& geometry, const DenseTokens& tokens, std::s
   for (std::size_t j = 0; j < row.size(); ++j) {
     if (row[j] >= 0 && row[j] < held) continue;
     return Status::error(Code::kInvalidArgument, "row",
-                         fmt::format("row: entry {} is {}, not one of {} tokens", j, row[j], held),
+                         formatted("row: entry {} is {}, not one of {} tokens", j, row[j], held),
                          {-1, static_cast<std::int64_t>(j)});
   }
   return {};

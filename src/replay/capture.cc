@@ -1,9 +1,9 @@
-#include <fmt/format.h>
 
 #include <charconv>
 #include <cstring>
 
 #include "base/admit.hpp"
+#include "base/format.hpp"
 #include "base/half.hpp"
 #include "replay/capture_geometry.hpp"
 #include "seriatim/replay.hpp"
@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kVersion = "capture/1";
 
 Status corrupt(std::string_view argument, std::string_view what) {
-  return Status::error(Code::kCorrupt, argument, fmt::format("{}: {}", argument, what));
+  return Status::error(Code::kCorrupt, argument, formatted("{}: {}", argument, what));
 }
 
 std::string_view metadata_of(const SafetensorsFile& file, std::string_view key) {
@@ -27,7 +27,7 @@ Status check_version(const SafetensorsFile& file) {
   if (version == kVersion) return {};
   if (version.empty()) return corrupt("metadata", "no `seriatim` key: this is not a capture");
   return Status::error(Code::kUnsupported, "metadata",
-                       fmt::format("metadata: `seriatim` is {:.64}, not {}", version, kVersion));
+                       formatted("metadata: `seriatim` is {:.64}, not {}", version, kVersion));
 }
 
 Result<std::int64_t> parse_anchor(const SafetensorsFile& file) {
@@ -47,7 +47,7 @@ class TensorReader {
   // dtype of a float tensor that must be there.
   DType float_dtype(std::string_view name) {
     const ConstTensor view = any(name);
-    if (status_.ok() && !is_float(view.dtype)) status_ = corrupt(name, fmt::format("dtype {}", dtype_name(view.dtype)));
+    if (status_.ok() && !is_float(view.dtype)) status_ = corrupt(name, formatted("dtype {}", dtype_name(view.dtype)));
     return view.dtype;
   }
 
@@ -106,8 +106,8 @@ Status read_positions(const ConstTensor& view, std::int64_t anchor, std::int64_t
     if (position < anchor || position - anchor >= tokens || !ascending) {
       return Status::error(
           Code::kCorrupt, "query_positions",
-          fmt::format("query_positions: entry {} is {}, {}", q, position,
-                      ascending ? fmt::format("not one of the {} tokens from {}", tokens, anchor) : "not ascending"),
+          formatted("query_positions: entry {} is {}, {}", q, position,
+                    ascending ? formatted("not one of the {} tokens from {}", tokens, anchor) : "not ascending"),
           {q, -1});
     }
     to.push_back(position);

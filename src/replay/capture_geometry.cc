@@ -1,10 +1,10 @@
 #include "replay/capture_geometry.hpp"
 
-#include <fmt/format.h>
-
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
+
+#include "base/format.hpp"
 
 namespace seriatim {
 namespace {
@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::json;
 
 Status fault(Code code, std::string_view what) {
-  return Status::error(code, "geometry", fmt::format("geometry: {}", what));
+  return Status::error(code, "geometry", formatted("geometry: {}", what));
 }
 
 // Reads keys one by one and remembers the first fault and which keys were known.
@@ -24,7 +24,7 @@ class ObjectReader {
     known_.insert(key);
     const auto it = object_.find(key);
     if (it != object_.end()) return &*it;
-    if (required) note(fmt::format("no {}", key));
+    if (required) note(formatted("no {}", key));
     return nullptr;
   }
 
@@ -32,7 +32,7 @@ class ObjectReader {
     const Json* value = find(key, required);
     if (value == nullptr) return;
     if (!value->is_number_integer() || (value->is_number_unsigned() && value->get<std::uint64_t>() > kMost)) {
-      return note(fmt::format("{} is not an integer of 64 bits", key));
+      return note(formatted("{} is not an integer of 64 bits", key));
     }
     to = value->get<std::int64_t>();
   }
@@ -40,14 +40,14 @@ class ObjectReader {
   void number(const char* key, double& to, bool required = true) {
     const Json* value = find(key, required);
     if (value == nullptr) return;
-    if (!value->is_number()) return note(fmt::format("{} is not a number", key));
+    if (!value->is_number()) return note(formatted("{} is not a number", key));
     to = value->get<double>();
   }
 
   void boolean(const char* key, bool& to) {
     const Json* value = find(key, false);
     if (value == nullptr) return;
-    if (!value->is_boolean()) return note(fmt::format("{} is not true or false", key));
+    if (!value->is_boolean()) return note(formatted("{} is not true or false", key));
     to = value->get<bool>();
   }
 
@@ -61,13 +61,13 @@ class ObjectReader {
         return;
       }
     }
-    note(fmt::format("{} is not one of the known words", key));
+    note(formatted("{} is not one of the known words", key));
   }
 
   Status finish() const {
     if (!fault_.empty()) return fault(Code::kCorrupt, fault_);
     for (const auto& item : object_.items()) {
-      if (!known_.contains(item.key())) return fault(Code::kUnsupported, fmt::format("unknown key {:.64}", item.key()));
+      if (!known_.contains(item.key())) return fault(Code::kUnsupported, formatted("unknown key {:.64}", item.key()));
     }
     return {};
   }

@@ -1,5 +1,4 @@
 // A capture is admitted only when every tensor fits the geometry; what does not fit is named.
-#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <cmath>

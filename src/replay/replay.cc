@@ -1,7 +1,5 @@
 #include "seriatim/replay.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>

@@ -1,11 +1,10 @@
 #include "replay/verdict.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "base/format.hpp"
 #include "seriatim/row.hpp"
 
 namespace seriatim {
@@ -71,9 +70,8 @@ RowVerdict judge_row(const Geometry& geometry, VisibleRun run, std::span<const s
   for (const std::int64_t group : differing) {
     const double distance = relative_distance(scores[static_cast<std::size_t>(group)], cut);
     if (!(distance <= margin)) {
-      return wrong(
-          fmt::format("group {} scores {}, the cut is {}", group, scores[static_cast<std::size_t>(group)], cut), group,
-          distance);
+      return wrong(formatted("group {} scores {}, the cut is {}", group, scores[static_cast<std::size_t>(group)], cut),
+                   group, distance);
     }
     worst = std::max(worst, distance);
   }

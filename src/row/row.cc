@@ -1,29 +1,28 @@
 #include "seriatim/row.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 
+#include "base/format.hpp"
 #include "row/emit_row.hpp"
 
 namespace seriatim {
 namespace {
 
-std::string of_query(std::int64_t query) { return query < 0 ? std::string() : fmt::format(" (query {})", query); }
+std::string of_query(std::int64_t query) { return query < 0 ? std::string() : formatted(" (query {})", query); }
 
 Status invalid(std::string_view argument, std::string_view what, Place place) {
-  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}{}", argument, what, of_query(place.row)),
+  return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}{}", argument, what, of_query(place.row)),
                        place);
 }
 
 Status unordered(std::string_view what, Place place) {
-  return Status::error(Code::kNotChronological, "row", fmt::format("row: {}{}", what, of_query(place.row)), place);
+  return Status::error(Code::kNotChronological, "row", formatted("row: {}{}", what, of_query(place.row)), place);
 }
 
 Status admit_groups(const Geometry& geometry, VisibleRun run, std::span<const std::int32_t> groups,
                     std::int64_t query) {
   if (static_cast<std::int64_t>(groups.size()) > geometry.budget_groups()) {
-    return invalid("groups", fmt::format("{} exceed the budget of {}", groups.size(), geometry.budget_groups()),
+    return invalid("groups", formatted("{} exceed the budget of {}", groups.size(), geometry.budget_groups()),
                    {query, -1});
   }
   const std::int64_t complete = geometry.groups(run.tokens);
@@ -31,10 +30,10 @@ Status admit_groups(const Geometry& geometry, VisibleRun run, std::span<const st
   for (std::size_t i = 0; i < groups.size(); ++i) {
     const auto index = static_cast<std::int64_t>(i);
     if (groups[i] < 0 || groups[i] >= complete) {
-      return invalid("groups", fmt::format("entry {} is {}, not in 0..{}", i, groups[i], complete - 1), {query, index});
+      return invalid("groups", formatted("entry {} is {}, not in 0..{}", i, groups[i], complete - 1), {query, index});
     }
     if (groups[i] <= previous) {
-      return invalid("groups", fmt::format("entry {} is {}, not above {}", i, groups[i], previous), {query, index});
+      return invalid("groups", formatted("entry {} is {}, not above {}", i, groups[i], previous), {query, index});
     }
     previous = groups[i];
   }
@@ -47,7 +46,7 @@ Result<std::int64_t> expand_row(const Geometry& geometry, VisibleRun run, std::s
                                 std::span<std::int32_t> row, std::int64_t query) {
   if (Status s = geometry.check_run(run, query); !s.ok()) return s;
   if (static_cast<std::int64_t>(row.size()) < geometry.row_capacity()) {
-    return invalid("row", fmt::format("{} entries where {} are needed", row.size(), geometry.row_capacity()),
+    return invalid("row", formatted("{} entries where {} are needed", row.size(), geometry.row_capacity()),
                    {query, -1});
   }
   if (Status s = admit_groups(geometry, run, groups, query); !s.ok()) return s;
@@ -64,12 +63,12 @@ Result<std::int64_t> plan_row(const Geometry& geometry, VisibleRun run, std::spa
   if (Status s = geometry.check_run(run, query); !s.ok()) return s;
   const std::int64_t groups = geometry.groups(run.tokens);
   if (static_cast<std::int64_t>(scores.size()) != groups) {
-    return invalid("scores", fmt::format("{} entries for {} groups", scores.size(), groups), {query, -1});
+    return invalid("scores", formatted("{} entries for {} groups", scores.size(), groups), {query, -1});
   }
   if (static_cast<std::int64_t>(scratch.size()) < plan_row_scratch_entries(geometry, run.tokens)) {
     return invalid(
         "scratch",
-        fmt::format("{} entries where {} are needed", scratch.size(), plan_row_scratch_entries(geometry, run.tokens)),
+        formatted("{} entries where {} are needed", scratch.size(), plan_row_scratch_entries(geometry, run.tokens)),
         {query, -1});
   }
   const auto kept = static_cast<std::size_t>(std::min(groups, geometry.budget_groups()));
@@ -86,11 +85,11 @@ Status check_ascending(VisibleRun run, std::span<const std::int32_t> row, std::i
     if (row[i] < run.anchor || row[i] - run.anchor >= run.tokens) {
       return invalid(
           "row",
-          fmt::format("entry {} is {}, outside the visible {}..{}", i, row[i], run.anchor, run.anchor + run.tokens - 1),
+          formatted("entry {} is {}, outside the visible {}..{}", i, row[i], run.anchor, run.anchor + run.tokens - 1),
           {query, index});
     }
     if (row[i] <= previous) {
-      return unordered(fmt::format("entry {} is {}, not after {}: not chronological", i, row[i], previous),
+      return unordered(formatted("entry {} is {}, not after {}: not chronological", i, row[i], previous),
                        {query, index});
     }
     previous = row[i];
@@ -107,21 +106,21 @@ Status check_row(const Geometry& geometry, VisibleRun run, std::span<const std::
   const std::int64_t grouped = static_cast<std::int64_t>(row.size()) - tail;
   // Ascending and in range: the tail is whole and last exactly when the entry that should open it does.
   if (grouped < 0 || (tail > 0 && row[static_cast<std::size_t>(grouped)] != run.anchor + run.tokens - tail)) {
-    return unordered(fmt::format("the raw tail of {} tokens is not whole at the end", tail),
+    return unordered(formatted("the raw tail of {} tokens is not whole at the end", tail),
                      {query, std::max<std::int64_t>(grouped, 0)});
   }
   for (std::int64_t i = 0; i < grouped; ++i) {
     const std::int64_t offset = row[static_cast<std::size_t>(i)] - run.anchor;
     const std::int64_t first = row[static_cast<std::size_t>(i - i % r)] - run.anchor;
     if (first % r != 0 || offset != first + i % r) {
-      return unordered(fmt::format("entry {} breaks a group of {} tokens", i, r), {query, i});
+      return unordered(formatted("entry {} breaks a group of {} tokens", i, r), {query, i});
     }
   }
   if (grouped % r != 0)
-    return unordered(fmt::format("the last group holds {} of {} tokens", grouped % r, r), {query, grouped - 1});
+    return unordered(formatted("the last group holds {} of {} tokens", grouped % r, r), {query, grouped - 1});
   if (grouped / r > geometry.budget_groups() ||
       (exact_width && static_cast<std::int64_t>(row.size()) != geometry.row_width(run.tokens))) {
-    return unordered(fmt::format("width {} where {} is due", row.size(), geometry.row_width(run.tokens)), {query, -1});
+    return unordered(formatted("width {} where {} is due", row.size(), geometry.row_width(run.tokens)), {query, -1});
   }
   return {};
 }

@@ -1,13 +1,12 @@
 #include "seriatim/score.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <new>
 
 #include "base/admit.hpp"
 #include "base/aligned_buffer.hpp"
+#include "base/format.hpp"
 #include "score/score_kernels.hpp"
 
 namespace seriatim {
@@ -15,11 +14,11 @@ namespace {
 
 Status admit_pooled(const Geometry& geometry, const PooledKeys& pooled) {
   const auto invalid = [](std::string_view what) {
-    return Status::error(Code::kInvalidArgument, "pooled", fmt::format("pooled: {}", what));
+    return Status::error(Code::kInvalidArgument, "pooled", formatted("pooled: {}", what));
   };
   if (pooled.groups < 0 || pooled.dim != geometry.index_dim() || pooled.dtype != geometry.index_dtype()) {
-    return invalid(fmt::format("{} groups of {} x {} where {} x {} is needed", pooled.groups, pooled.dim,
-                               dtype_name(pooled.dtype), geometry.index_dim(), dtype_name(geometry.index_dtype())));
+    return invalid(formatted("{} groups of {} x {} where {} x {} is needed", pooled.groups, pooled.dim,
+                             dtype_name(pooled.dtype), geometry.index_dim(), dtype_name(geometry.index_dtype())));
   }
   if (pooled.groups > 0 && (pooled.pages == nullptr || pooled.page_groups < PooledKeys::kPanelGroups ||
                             pooled.page_groups % PooledKeys::kPanelGroups != 0 || pooled.first_slot < 0 ||
@@ -74,7 +73,7 @@ Status score_groups(const Geometry& geometry, ConstTensor query, ConstTensor hea
   if (Status s = admit_pooled(geometry, pooled); !s.ok()) return s;
   if (static_cast<std::int64_t>(scores.size()) != pooled.groups) {
     return Status::error(Code::kInvalidArgument, "scores",
-                         fmt::format("scores: {} entries for {} groups", scores.size(), pooled.groups));
+                         formatted("scores: {} entries for {} groups", scores.size(), pooled.groups));
   }
   try {
     const ScoreKernels& kernels = score_kernels(default_kernels());

@@ -1,18 +1,17 @@
 #include "seriatim/select.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 
+#include "base/format.hpp"
 #include "select/select_kernels.hpp"
 #include "select/select_ref.hpp"
 
 namespace seriatim {
 namespace {
 
-std::string at_row(std::int64_t row) { return row < 0 ? std::string() : fmt::format(" of row {}", row); }
+std::string at_row(std::int64_t row) { return row < 0 ? std::string() : formatted(" of row {}", row); }
 
 Selected select_by_ref(const SelectTask& task) {
   std::size_t candidates = 0;
@@ -40,24 +39,24 @@ std::int64_t select_scratch_entries(std::int64_t groups) { return groups; }
 Result<std::int64_t> select_with(Kernels kernels, std::span<const float> scores, std::int64_t keep, NanPolicy nan,
                                  std::span<std::int32_t> scratch, std::span<std::int32_t> chosen, std::int64_t row) {
   const auto invalid = [row](std::string_view argument, std::string_view what) {
-    return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, what), {row, -1});
+    return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, what), {row, -1});
   };
   const auto groups = static_cast<std::int64_t>(scores.size());
   if (groups > std::numeric_limits<std::int32_t>::max())
-    return invalid("scores", fmt::format("{} groups pass i32", groups));
-  if (keep < 0) return invalid("keep", fmt::format("{} is negative", keep));
+    return invalid("scores", formatted("{} groups pass i32", groups));
+  if (keep < 0) return invalid("keep", formatted("{} is negative", keep));
   if (static_cast<std::int64_t>(chosen.size()) < std::min(keep, groups)) {
-    return invalid("chosen", fmt::format("{} entries for {} groups", chosen.size(), std::min(keep, groups)));
+    return invalid("chosen", formatted("{} entries for {} groups", chosen.size(), std::min(keep, groups)));
   }
   if (static_cast<std::int64_t>(scratch.size()) < select_scratch_entries(groups)) {
     return invalid("scratch",
-                   fmt::format("{} entries where {} are needed", scratch.size(), select_scratch_entries(groups)));
+                   formatted("{} entries where {} are needed", scratch.size(), select_scratch_entries(groups)));
   }
   const auto used = scratch.first(static_cast<std::size_t>(select_scratch_entries(groups)));
   const Selected selected = select_kernels(kernels).select({scores, keep, nan, used, chosen});
   if (selected.nan_group >= 0) {
     return Status::error(Code::kNotANumber, "scores",
-                         fmt::format("scores: group {}{} is NaN", selected.nan_group, at_row(row)),
+                         formatted("scores: group {}{} is NaN", selected.nan_group, at_row(row)),
                          {row, selected.nan_group});
   }
   return selected.count;

@@ -1,11 +1,10 @@
 #include "seriatim/attend.hpp"
 
-#include <fmt/format.h>
-
 #include <limits>
 
 #include "attend/attend_admit.hpp"
 #include "base/admit.hpp"
+#include "base/format.hpp"
 #include "sequence/admit_queries.hpp"
 #include "sequence/attend_units.hpp"
 #include "sequence/first_fault.hpp"
@@ -34,7 +33,7 @@ class Admission final : public Task {
         !s.ok())
       return s;
     if (!is_float(output_.dtype)) {
-      return attend_fault(Code::kInvalidArgument, "output", fmt::format("dtype {}", dtype_name(output_.dtype)), {});
+      return attend_fault(Code::kInvalidArgument, "output", formatted("dtype {}", dtype_name(output_.dtype)), {});
     }
     if (Status s = admit_view("output", output_, output_.dtype, {count, heads, geometry_.value_dim()}); !s.ok())
       return s;
@@ -69,7 +68,7 @@ class Admission final : public Task {
   Status admit_query(std::int64_t q) const {
     if (rows_.counts[q] < 0 || rows_.counts[q] > rows_.stride) {
       return attend_fault(Code::kInvalidArgument, "rows",
-                          fmt::format("a count of {} in a stride of {}", rows_.counts[q], rows_.stride), {q, -1});
+                          formatted("a count of {} in a stride of {}", rows_.counts[q], rows_.stride), {q, -1});
     }
     const VisibleRun run = visible_run(layer_, queries_.positions[static_cast<std::size_t>(q)]);
     return admit_attend(layer_, run, row_of(queries_.queries, q), rows_.row(q), q);
@@ -95,8 +94,8 @@ Status attend(const LayerView& layer, const AttendQueries& queries, Rows rows, W
   if (first == FirstFault::kNone) return {};
   const std::int64_t query = first / layer.geometry->query_heads();
   const std::int64_t head = first % layer.geometry->query_heads();
-  return attend_fault(Code::kOverflow, "output",
-                      fmt::format("head {}: a logit passes f32, or an output its dtype", head), {query, head});
+  return attend_fault(Code::kOverflow, "output", formatted("head {}: a logit passes f32, or an output its dtype", head),
+                      {query, head});
 }
 
 }  // namespace seriatim

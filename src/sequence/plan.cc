@@ -1,9 +1,9 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/admit.hpp"
+#include "base/format.hpp"
 #include "row/emit_row.hpp"
 #include "select/select_kernels.hpp"
 #include "sequence/admit_queries.hpp"
@@ -51,7 +51,7 @@ class Planner {
         (rows_.positions == nullptr || rows_.counts == nullptr || rows_.stride < geometry_.row_capacity())) {
       return Status::error(
           Code::kInvalidArgument, "rows",
-          fmt::format("rows: no memory, or a stride of {} where {} is needed", rows_.stride, geometry_.row_capacity()));
+          formatted("rows: no memory, or a stride of {} where {} is needed", rows_.stride, geometry_.row_capacity()));
     }
     return {};
   }
@@ -215,7 +215,7 @@ class Planner {
     const auto scores = scores_of(block, 0);
     const std::int64_t group =
         std::find_if(scores.begin(), scores.end(), [](float s) { return std::isnan(s); }) - scores.begin();
-    return Status::error(Code::kNotANumber, "scores", fmt::format("scores: group {} of query {} is NaN", group, query),
+    return Status::error(Code::kNotANumber, "scores", formatted("scores: group {} of query {} is NaN", group, query),
                          {query, group});
   }
 

@@ -1,11 +1,10 @@
 #include "sequence/workspace.hpp"
 
-#include <fmt/format.h>
-
 #include <new>
 
 #include "attend/attend_kernels.hpp"
 #include "base/checked.hpp"
+#include "base/format.hpp"
 #include "sequence/attend_scratch.hpp"
 
 namespace seriatim {
@@ -14,7 +13,7 @@ namespace {
 Status check_limits(const Geometry& geometry, std::int64_t max_visible_tokens, int concurrency) {
   if (Status s = geometry.check_run({0, max_visible_tokens}); !s.ok()) return s;
   if (concurrency < 1) {
-    return Status::error(Code::kInvalidArgument, "executor", fmt::format("executor: a concurrency of {}", concurrency));
+    return Status::error(Code::kInvalidArgument, "executor", formatted("executor: a concurrency of {}", concurrency));
   }
   return {};
 }
@@ -68,8 +67,7 @@ Result<Workspace> Workspace::create(const Geometry& geometry, std::int64_t max_v
         static_cast<std::size_t>(attend_split_slots(executor.concurrency()) * attend_partial_floats(geometry)));
     return Workspace(std::move(impl));
   } catch (const std::bad_alloc&) {
-    return Status::error(Code::kOutOfMemory, "workspace",
-                         fmt::format("workspace: the system refused {} bytes", *total));
+    return Status::error(Code::kOutOfMemory, "workspace", formatted("workspace: the system refused {} bytes", *total));
   }
 }
 

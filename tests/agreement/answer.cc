@@ -1,13 +1,12 @@
 #include "agreement/answer.hpp"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <numeric>
 #include <optional>
 
 #include "agreement/device_side.hpp"
 #include "agreement/kernel_access.hpp"
+#include "base/format.hpp"
 #include "seriatim/cache.hpp"
 #include "seriatim/sequence.hpp"
 
@@ -173,7 +172,7 @@ class Run {
     if (!again) scores_[at] = scores;
     put(scores_[at].data(), scores.data(), static_cast<std::int64_t>(scores.size()) * 4);
     if (same) return {};
-    return Status::error(Code::kCorrupt, "batch", fmt::format("batch: query {} has two answers in one batch", query),
+    return Status::error(Code::kCorrupt, "batch", formatted("batch: query {} has two answers in one batch", query),
                          {query, -1});
   }
 
@@ -245,11 +244,11 @@ const char* part_name(Part part) {
 
 std::string Way::name() const {
   std::string name = !device.backend.empty()
-                         ? fmt::format("{}, work-groups of {}", device.backend, device.work_group)
-                         : fmt::format("{}, {} thread{}", kernels.name(), threads, threads == 1 ? "" : "s");
+                         ? formatted("{}, work-groups of {}", device.backend, device.work_group)
+                         : formatted("{}, {} thread{}", kernels.name(), threads, threads == 1 ? "" : "s");
   if (batch == Batch::kAlone) name += ", each query alone";
   if (batch == Batch::kNeighbours) name += ", among neighbours";
-  if (chunk > 0) name += fmt::format(", chunks of {}", chunk);
+  if (chunk > 0) name += formatted(", chunks of {}", chunk);
   return name;
 }
 

@@ -1,10 +1,10 @@
 #include "agreement/cases.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <filesystem>
+
+#include "base/format.hpp"
 
 namespace seriatim::agreement {
 namespace {
@@ -70,7 +70,7 @@ class List {
                .anchor = 5,
                .output_dtype = dtype};
       r.sinks = dtype == DType::kBf16;
-      add(fmt::format("small_{}", dtype_name(dtype)), r);
+      add(formatted("small_{}", dtype_name(dtype)), r);
     }
   }
 
@@ -109,7 +109,7 @@ class List {
       recipe.output_dtype = kDTypes[(i + 1) % 3];
       recipe.head_weights = i % 2 == 1;
       recipe.sinks = i % 3 == 2;
-      add(fmt::format("odd_r{}_{}", g.group_tokens, dtype_name(g.kv_dtype)), recipe);
+      add(formatted("odd_r{}_{}", g.group_tokens, dtype_name(g.kv_dtype)), recipe);
     }
   }
 
@@ -124,8 +124,7 @@ class List {
           r.geometry.index_heads = 5;
           r.geometry.index_dim = 24;
           r.head_weights = weights;
-          add(fmt::format("score_{}_{}{}", kPlaceNames[place], relu ? "relu" : "linear", weights ? "_weighted" : ""),
-              r);
+          add(formatted("score_{}_{}{}", kPlaceNames[place], relu ? "relu" : "linear", weights ? "_weighted" : ""), r);
         }
       }
     }
@@ -146,7 +145,7 @@ class List {
       tiny.query_shift = half ? -14 : -20;
       tiny.value_shift = half ? -16 : -127;
       tiny.index_shift = half ? -16 : -70;
-      add(fmt::format("subnormal_{}", dtype_name(dtype)), tiny);
+      add(formatted("subnormal_{}", dtype_name(dtype)), tiny);
     }
     // Logits hundreds apart: probabilities that are exactly 0, a maximum that moves from split to split.
     Recipe spread{
@@ -181,7 +180,7 @@ class List {
       r.geometry.head_dim = 16;
       r.geometry.index_dim = 32;
       r.geometry.index_rotary_dim = 16;
-      add(fmt::format("around_the_budget_{}", dtype_name(dtype)), r, dtype == DType::kBf16);
+      add(formatted("around_the_budget_{}", dtype_name(dtype)), r, dtype == DType::kBf16);
     }
   }
 
@@ -202,14 +201,14 @@ class List {
       g.scale_at = ScaleAt::kNowhere;
       r.head_weights = true;
       r.query_shift = 0;
-      add(fmt::format("latent_{}", dtype_name(dtype)), r, dtype == DType::kBf16);
+      add(formatted("latent_{}", dtype_name(dtype)), r, dtype == DType::kBf16);
     }
   }
 
   void add_real() {
     for (const DType dtype : kDTypes) {
       Recipe r{.geometry = real_geometry(dtype), .tokens = 3000, .asked = {2049, 2051, 2999}};
-      add(fmt::format("real_{}", dtype_name(dtype)), r, dtype == DType::kBf16);
+      add(formatted("real_{}", dtype_name(dtype)), r, dtype == DType::kBf16);
     }
     Recipe longer{.geometry = real_geometry(DType::kBf16), .tokens = 20'000, .asked = {9'998, 19'996}};
     longer.geometry.query_heads = 2;

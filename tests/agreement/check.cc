@@ -1,7 +1,5 @@
 #include "agreement/check.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <bit>
 #include <cstdio>
@@ -9,6 +7,7 @@
 
 #include "agreement/device_side.hpp"
 #include "agreement/flips.hpp"
+#include "base/format.hpp"
 #include "replay/digest.hpp"
 
 namespace seriatim::agreement {
@@ -23,7 +22,7 @@ Digest digest_of(const Answer& answer, Part part) { return {answer.values_of(par
 
 Digest digest_of_inputs(const Problem& problem) { return {problem.keys.elements(), inputs_digest(problem)}; }
 
-std::string text_of(const Status& status) { return fmt::format("{}: {}", code_name(status.code()), status.message()); }
+std::string text_of(const Status& status) { return formatted("{}: {}", code_name(status.code()), status.message()); }
 
 }  // namespace
 
@@ -94,8 +93,8 @@ std::string Checker::where(const Problem& problem, const Answer& got, Part part)
   if (is.size() != want.size()) return "of another length than this build's reference gives";
   if (is == want) return "just what this build's reference gives";
   const auto at = std::mismatch(is.begin(), is.end(), want.begin()).first - is.begin();
-  return fmt::format("this build's reference gives another value {}",
-                     at * got.values_of(part) / static_cast<std::int64_t>(is.size()));
+  return formatted("this build's reference gives another value {}",
+                   at * got.values_of(part) / static_cast<std::int64_t>(is.size()));
 }
 
 bool Checker::check_inputs(const Case& one, const Problem& problem) {
@@ -112,10 +111,10 @@ bool Checker::check_answer(const Case& one, const Problem& problem, const Way& w
     const Digest* due = file_.find(one.name, part_name(part));
     const Digest is = digest_of(got, part);
     if (due == nullptr) {
-      same = report(fmt::format("{}: the file has no digest of it", part_name(part)));
+      same = report(formatted("{}: the file has no digest of it", part_name(part)));
     } else if (is != *due) {
-      same = report(fmt::format("{} by {}: {} values with digest {}, due are {} with {}; {}", part_name(part),
-                                way.name(), is.values, is.hex, due->values, due->hex, where(problem, got, part)));
+      same = report(formatted("{} by {}: {} values with digest {}, due are {} with {}; {}", part_name(part), way.name(),
+                              is.values, is.hex, due->values, due->hex, where(problem, got, part)));
     } else {
       ++digests_;
       values_ += is.values;
@@ -131,8 +130,8 @@ bool Checker::check_flips(const Case& one, const Problem& problem, const Answer&
   const Way way{.kernels = kernels_.front(), .executor = executors_[0].get()};
   for (const Part part : kParts) {
     const auto shown = flip_shows(problem, way, right, part);
-    if (!shown.ok()) return report(fmt::format("with a flipped bit: {}", text_of(shown.status())));
-    if (shown->empty()) return report(fmt::format("{} of {}: no flipped bit shows", part_name(part), one.name));
+    if (!shown.ok()) return report(formatted("with a flipped bit: {}", text_of(shown.status())));
+    if (shown->empty()) return report(formatted("{} of {}: no flipped bit shows", part_name(part), one.name));
     ++flips_;
   }
   return true;
@@ -147,7 +146,7 @@ bool Checker::check_case(const Case& one) {
   for (const Way& way : ways()) {
     auto got = answer(*problem, way);
     if (!got.ok()) {
-      same = report(fmt::format("{}: {}", way.name(), text_of(got.status())));
+      same = report(formatted("{}: {}", way.name(), text_of(got.status())));
       continue;
     }
     same = check_answer(one, *problem, way, *got) && same;
@@ -174,9 +173,9 @@ void Checker::check(const Case& one) {
 
 Status Checker::finish(const std::string& path) const {
   std::string names;
-  for (const Kernels& kernels : kernels_) names += fmt::format("{}{}", names.empty() ? "" : ",", kernels.name());
+  for (const Kernels& kernels : kernels_) names += formatted("{}{}", names.empty() ? "" : ",", kernels.name());
   const std::string device = extent_ == Extent::kLean || device_backends().empty() ? "none" : device_products();
-  const std::string closing = fmt::format(
+  const std::string closing = formatted(
       "kernels {}\ndevice {}\ncases {}\nleft_out {}\nanswers {}\ndigests {}\nvalues {}\nflips {}\nfailed {}\n", names,
       device, passed_ + failed_, left_out_, answers_, digests_, values_, flips_, failed_);
   std::printf(
@@ -189,7 +188,7 @@ Status Checker::finish(const std::string& path) const {
   std::ofstream out(path);
   out << closing;
   out.close();
-  if (!out) return Status::error(Code::kIo, "summary", fmt::format("summary: cannot write {}", path));
+  if (!out) return Status::error(Code::kIo, "summary", formatted("summary: cannot write {}", path));
   return {};
 }
 
@@ -202,7 +201,7 @@ Status write_case(const Case& one, DigestFile& file) {
   file.put(one.name, "inputs", digest_of_inputs(*problem));
   for (const Part part : kParts) {
     if (right->values_of(part) == 0)
-      return Status::error(Code::kCorrupt, part_name(part), fmt::format("{}: nothing", part_name(part)));
+      return Status::error(Code::kCorrupt, part_name(part), formatted("{}: nothing", part_name(part)));
     file.put(one.name, part_name(part), digest_of(*right, part));
   }
   return {};

@@ -1,9 +1,9 @@
 #include "agreement/digest_file.hpp"
 
-#include <fmt/format.h>
-
 #include <fstream>
 #include <sstream>
+
+#include "base/format.hpp"
 
 namespace seriatim::agreement {
 namespace {
@@ -13,13 +13,13 @@ constexpr std::string_view kHead =
     "of their\n"
     "# little-endian bytes. Written from the scalar reference by `agreement --write` (docs/agreement.md).\n";
 
-std::string key_of(const std::string& name, std::string_view part) { return fmt::format("{} {}", name, part); }
+std::string key_of(const std::string& name, std::string_view part) { return formatted("{} {}", name, part); }
 
 }  // namespace
 
 Result<DigestFile> DigestFile::read(const std::string& path) {
   std::ifstream in(path);
-  if (!in) return Status::error(Code::kIo, "digests", fmt::format("digests: cannot open {}", path));
+  if (!in) return Status::error(Code::kIo, "digests", formatted("digests: cannot open {}", path));
   DigestFile file;
   std::string line;
   for (std::int64_t number = 1; std::getline(in, line); ++number) {
@@ -31,7 +31,7 @@ Result<DigestFile> DigestFile::read(const std::string& path) {
     if (!four || digest.values <= 0 || digest.hex.size() != 32 ||
         !file.lines_.emplace(key_of(name, part), digest).second) {
       return Status::error(Code::kCorrupt, "digests",
-                           fmt::format("digests: line {} is not a new case, part, count and digest", number),
+                           formatted("digests: line {} is not a new case, part, count and digest", number),
                            {-1, number});
     }
   }
@@ -43,7 +43,7 @@ Status DigestFile::write(const std::string& path) const {
   out << kHead;
   for (const auto& [key, digest] : lines_) out << key << ' ' << digest.values << ' ' << digest.hex << '\n';
   out.close();
-  if (!out) return Status::error(Code::kIo, "digests", fmt::format("digests: cannot write {}", path));
+  if (!out) return Status::error(Code::kIo, "digests", formatted("digests: cannot write {}", path));
   return {};
 }
 

@@ -1,8 +1,8 @@
 #include "agreement/flips.hpp"
 
-#include <fmt/format.h>
-
 #include <cstring>
+
+#include "base/format.hpp"
 
 namespace seriatim::agreement {
 namespace {
@@ -129,7 +129,7 @@ Result<std::string> flip_shows(const Problem& problem, const Way& way, const Ans
     if (!now.ok() && now.status().code() == Code::kNotFinite) continue;  // no input any more
     if (!now.ok()) return now.status();
     if (now->of(part).size() == right.of(part).size() && now->of(part) != right.of(part)) {
-      return fmt::format("bit {} of {}[{}]", bit_of(tensor.dtype(), what.bit), name_of(what.input), what.element);
+      return formatted("bit {} of {}[{}]", bit_of(tensor.dtype(), what.bit), name_of(what.input), what.element);
     }
   }
   return std::string();

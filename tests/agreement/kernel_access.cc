@@ -1,11 +1,10 @@
 #include "agreement/kernel_access.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <cctype>
 
 #include "attend/attend_kernels.hpp"
+#include "base/format.hpp"
 #include "gather/gather_kernels.hpp"
 #include "score/score_kernels.hpp"
 #include "select/select_kernels.hpp"
@@ -56,7 +55,7 @@ Status check_kernels(Kernels kernels, Workspace& workspace) {
   const std::string wanted = kernels.name();
   const auto check = [&](std::string_view room, std::string_view runs) -> Status {
     if (lower(runs) == wanted) return {};
-    return Status::error(Code::kCorrupt, room, fmt::format("{}: {} was forced and {} runs", room, wanted, runs));
+    return Status::error(Code::kCorrupt, room, formatted("{}: {} was forced and {} runs", room, wanted, runs));
   };
   if (Status s = check("workspace", workspace.impl().kernels.name()); !s.ok()) return s;
   if (Status s = check("score", score_kernels(kernels).name); !s.ok()) return s;

@@ -2,34 +2,17 @@
 // allocation it makes.
 #include <gtest/gtest.h>
 
-#include <atomic>
-#include <cstdlib>
-#include <new>
-
 #include "seriatim/kernels.hpp"
+#include "support/counting_new.hpp"
 #include "support_rows.hpp"
-
-namespace {
-
-std::atomic<std::int64_t> allocations{0};
-
-}  // namespace
-
-void* operator new(std::size_t bytes) {
-  allocations.fetch_add(1);
-  if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
-  throw std::bad_alloc();
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace seriatim {
 namespace {
 
 TEST(RowAllocations, TheCounterCounts) {
-  const std::int64_t before = allocations.load();
+  const std::int64_t before = testing::heap_use().calls;
   auto* memory = new std::vector<float>(100);
-  EXPECT_GE(allocations.load() - before, 2);
+  EXPECT_GE(testing::heap_use().calls - before, 2);
   delete memory;
 }
 
@@ -41,11 +24,11 @@ TEST(RowAllocations, FromScoresToRowThereIsNone) {
       const auto scores = test::scores_of(test::Spread::kMostlyZero, n / 4, 1);
       std::vector<std::int32_t> scratch(static_cast<std::size_t>(plan_row_scratch_entries(geometry, n)));
       std::vector<std::int32_t> row(2051);
-      const std::int64_t before = allocations.load();
+      const std::int64_t before = testing::heap_use().calls;
       const auto count = plan_row(geometry, {0, n}, scores, nan, scratch, row);
       const bool canonical =
           count.ok() && check_row(geometry, {0, n}, std::span(row).first(static_cast<std::size_t>(*count))).ok();
-      EXPECT_EQ(allocations.load() - before, 0) << n;
+      EXPECT_EQ(testing::heap_use().calls - before, 0) << n;
       EXPECT_TRUE(canonical) << n;
     }
   }

@@ -19,8 +19,8 @@ struct Measure {
   std::vector<std::pair<std::string, Timing>> peers;
   std::string target;       // in words, as to_limit <= x; empty: stated only
   std::optional<bool> met;  // absent: nothing to meet
-  double limits_ratio =
-      0.0;  // of one thread's limits to several threads', where the measure is what threads give; else 0
+  // Of one thread's limits to several threads', where the measure is what threads give; else 0.
+  double limits_ratio = 0.0;
 
   double to_limit() const { return limit_ns > 0.0 ? ours.median_ns / limit_ns : 0.0; }
   double times_slower(std::size_t peer) const { return peers[peer].second.median_ns / ours.median_ns; }

@@ -47,8 +47,8 @@ seriatim_status seriatim_allocator_create(const seriatim_allocator_callbacks* ca
     if (Status s = take_struct("callbacks", callbacks, taken); !s.ok()) return s;
     if (taken.allocate == nullptr) return invalid("allocate", "NULL");
     if (taken.release == nullptr) return invalid("release", "NULL");
-    auto handle =
-        std::make_unique<seriatim_allocator>();  // first: once the allocator is made, its end disposes of `user`
+    // First: once the allocator is made, its end disposes of `user`.
+    auto handle = std::make_unique<seriatim_allocator>();
     handle->allocator = std::make_shared<CustomAllocator>(taken);
     *allocator = handle.release();
     return {};

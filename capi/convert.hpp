@@ -18,7 +18,7 @@ Status invalid(const char* argument, const char* what);
 
 // Copies a struct that starts with its size over `taken` [taken_bytes], which holds the defaults.
 // Errors  InvalidArgument: NULL, a size that is none. Unsupported: bytes past `taken` that are not 0 (index = the
-// first).
+//         first).
 Status take_bytes(const char* name, const void* given, void* taken, std::size_t taken_bytes);
 // The same for a struct that is written: give_bytes() writes no more than it has and zeroes what this library does not
 // know.

@@ -62,8 +62,8 @@ seriatim_status seriatim_executor_create_custom(const seriatim_executor_callback
     if (taken.concurrency < 1 || taken.concurrency > kMostThreads) {
       return invalid("concurrency", formatted("{} is not in 1..{}", taken.concurrency, kMostThreads).c_str());
     }
-    auto handle =
-        std::make_unique<seriatim_executor>();  // first: once the executor is made, its end disposes of `user`
+    // First: once the executor is made, its end disposes of `user`.
+    auto handle = std::make_unique<seriatim_executor>();
     handle->executor = std::make_shared<CustomExecutor>(taken);
     handle->custom = true;
     *executor = handle.release();

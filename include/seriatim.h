@@ -2,25 +2,23 @@
 //
 // Conventions, which hold for every function unless it says otherwise
 //  1. Handles are opaque. What X_create, _begin, _snapshot or _copy gives is the caller's until X_destroy, which takes
-//  NULL
-//     too. A handle keeps alive what it was made from: destroy them in any order.
+//     NULL too. A handle keeps alive what it was made from: destroy them in any order.
 //  2. A function that can fail returns a status: SERIATIM_OK (0) or what went wrong. Its last parameter is a
-//  caller-owned
-//     seriatim_error that says it in words, or NULL. On any error outputs, handles and caches are exactly as they were.
+//     caller-owned seriatim_error that says it in words, or NULL. On any error outputs, handles and caches are exactly
+//     as they were.
 //  3. NULL where something is needed is SERIATIM_INVALID_ARGUMENT and names the parameter. "or NULL" says where NULL
-//  means
-//     that there is none. An array of no elements may be NULL.
+//     means that there is none. An array of no elements may be NULL.
 //  4. A struct that starts with struct_size may grow at its end in later versions. X_init sets it and every default;
-//  call
-//     that first. An older caller's smaller struct is accepted, and what it lacks has its default. A newer caller's
-//     larger one is refused (UNSUPPORTED) unless the bytes this library does not know are zero; those of an output are
-//     set to zero. A size that no version can have is INVALID_ARGUMENT. Structs without struct_size never change.
+//     call that first. An older caller's smaller struct is accepted, and what it lacks has its default. A newer
+//     caller's larger one is refused (UNSUPPORTED) unless the bytes this library does not know are zero; those of an
+//     output are set to zero. A size that no version can have is INVALID_ARGUMENT. Structs without struct_size never
+//     change.
 //  5. Memory is the caller's: arrays come with their number of elements, tensors with strides in bytes. Pointers that a
 //     function gives are borrowed from the handle they came from. Input is never written.
 //  6. int32_t stands for enumerations and flags (0: false, 1: true; others are refused), int64_t for counts, positions,
-//  bytes.
+//     bytes.
 //  7. Nothing here throws, exits or prints. In return, callbacks must come back: no exception and no longjmp leaves
-//  them.
+//     them.
 //  8. Threads: different handles at once, always. One handle: reading calls (those that take it const) at once; a cache
 //     also while another thread changes it; a transaction and a workspace serve one call at a time. Destroy a handle
 //     when no other call uses it.
@@ -108,7 +106,7 @@ typedef struct seriatim_tensor {
 SERIATIM_API seriatim_status seriatim_tensor_dense(void* data, int32_t dtype, int32_t rank, const int64_t* shape,
                                                    seriatim_tensor* tensor, seriatim_error* error);
 
-// ---- Executor: who runs parallel work
+// ---- Executor: what runs parallel work
 
 typedef struct seriatim_executor seriatim_executor;
 // One unit of work; worker is below the executor's concurrency, and no two units run at once with the same worker.
@@ -226,9 +224,9 @@ enum { SERIATIM_NAN_REFUSE = 0, SERIATIM_NAN_EXCLUDE = 1 };  // a NaN score is a
 // Scratch entries (int32) for `groups` scores; -1 where groups is negative.
 SERIATIM_API int64_t seriatim_select_scratch_entries(int64_t groups);
 // The min(keep, groups) best groups, score descending and then group ascending, handed out ascending.
-// Gives   chosen[0 .. *count); what lies past them is untouched. Fewer than min(keep, groups) where NaN groups are
-// excluded. Errors  INVALID_ARGUMENT: keep negative, chosen or scratch too small. NOT_A_NUMBER: index = the first NaN's
-// group.
+// Gives   chosen[0 .. *count); what lies past them is untouched. Fewer than min(keep, groups) where NaN groups
+//         are excluded.
+// Errors  INVALID_ARGUMENT: keep negative, chosen or scratch too small. NOT_A_NUMBER: index = the first NaN's group.
 SERIATIM_API seriatim_status seriatim_select(const float* scores, int64_t groups, int64_t keep, int32_t nan_policy,
                                              int32_t* scratch, int64_t scratch_entries, int32_t* chosen,
                                              int64_t chosen_entries, int64_t query, int64_t* count,
@@ -250,8 +248,8 @@ SERIATIM_API seriatim_status seriatim_plan_row(const seriatim_geometry* geometry
                                                int32_t* scratch, int64_t scratch_entries, int32_t* row,
                                                int64_t row_entries, int64_t query, int64_t* count,
                                                seriatim_error* error);
-// What attention demands of any row. Errors  NOT_CHRONOLOGICAL: index = the entry. INVALID_ARGUMENT: an entry outside
-// the run.
+// What attention demands of any row.
+// Errors  NOT_CHRONOLOGICAL: index = the entry. INVALID_ARGUMENT: an entry outside the run.
 SERIATIM_API seriatim_status seriatim_check_ascending(int64_t anchor, int64_t visible, const int32_t* row,
                                                       int64_t count, int64_t query, seriatim_error* error);
 // What the contract demands of a canonical row besides. exact_width 0 admits rows made shorter by excluded NaN groups.
@@ -315,9 +313,10 @@ typedef struct seriatim_cache_options {
 
 typedef struct seriatim_cache_bytes {  // a page that several hold counts once
   size_t struct_size;
-  int64_t keys_values, raw_index_keys, pooled_keys, coordinates, free_pages;  // pages: exactly what the allocator gave
-  int64_t mapped;                                                             // of files; in no sum
-  int64_t tables;                                                             // bookkeeping
+  // Pages: exactly what the allocator gave.
+  int64_t keys_values, raw_index_keys, pooled_keys, coordinates, free_pages;
+  int64_t mapped;  // of files; in no sum
+  int64_t tables;  // bookkeeping
 } seriatim_cache_bytes;
 
 SERIATIM_API void seriatim_cache_options_init(seriatim_cache_options* options);
@@ -390,12 +389,10 @@ SERIATIM_API seriatim_status seriatim_cache_begin(seriatim_cache* cache, seriati
                                                   seriatim_error* error);
 // Stages tokens of one layer. All layers of a sequence must reach the same frontier before the commit.
 // Takes   keys [T, kv_heads, head_dim] and values [T, kv_heads, value_dim] in kv_dtype; values NULL exactly when they
-// alias
-//         the keys; index_keys [T, index_dim] in index_dtype, NULL exactly when the layer is not indexed; coordinates
-//         [T][3], exactly when the geometry names rope_axes, else NULL
-// Errors  NOT_FOUND. INVALID_ARGUMENT. NOT_CONTIGUOUS: first_position is not the staged frontier (row = sequence, index
-// =
-//         where it goes on). CAPACITY. OUT_OF_MEMORY. NOT_FINITE: row = token, index = element.
+//         alias the keys; index_keys [T, index_dim] in index_dtype, NULL exactly when the layer is not indexed;
+//         coordinates [T][3], exactly when the geometry names rope_axes, else NULL
+// Errors  NOT_FOUND. INVALID_ARGUMENT. NOT_CONTIGUOUS: first_position is not the staged frontier (row = sequence,
+//         index = where it goes on). CAPACITY. OUT_OF_MEMORY. NOT_FINITE: row = token, index = element.
 SERIATIM_API seriatim_status seriatim_transaction_append(seriatim_transaction* transaction, int64_t sequence,
                                                          int64_t layer, int64_t first_position,
                                                          const seriatim_tensor* keys, const seriatim_tensor* values,
@@ -406,7 +403,7 @@ SERIATIM_API seriatim_status seriatim_transaction_keep(seriatim_transaction* tra
                                                        int64_t tokens, seriatim_error* error);
 // Publishes everything and ends the transaction (destroy the handle then).
 // Errors  INVALID_ARGUMENT: it has ended; layers at different frontiers (row = sequence, index = the layer that lacks
-// tokens).
+//         tokens).
 SERIATIM_API seriatim_status seriatim_transaction_commit(seriatim_transaction* transaction, seriatim_error* error);
 // Publishes the first `tokens` staged tokens of each sequence alone.
 SERIATIM_API seriatim_status seriatim_transaction_commit_prefix(seriatim_transaction* transaction, int64_t tokens,
@@ -434,8 +431,8 @@ typedef struct seriatim_token {
 // Gives   the run that the layer holds: positions *anchor .. *anchor + *tokens - 1
 SERIATIM_API seriatim_status seriatim_layer_run(const seriatim_layer* layer, int64_t* anchor, int64_t* tokens,
                                                 seriatim_error* error);
-// Gives   borrowed addresses, valid while the snapshot lives, or until the transaction's next append to the sequence or
-// its end
+// Gives   borrowed addresses, valid while the snapshot lives, or until the transaction's next append to the sequence
+//         or its end
 SERIATIM_API seriatim_status seriatim_layer_token(const seriatim_layer* layer, int64_t position, int64_t kv_head,
                                                   seriatim_token* token, seriatim_error* error);
 
@@ -473,8 +470,7 @@ typedef struct seriatim_rows {  // of Q queries, in the caller's memory
 
 // Scores, selects and expands: one row per query.
 // Takes   index_queries [Q, index_heads, index_dim] in index_dtype, finished; index_head_weights [Q, index_heads] f32,
-// or NULL;
-//         positions [query_count] = [Q], each held by the layer
+//         or NULL; positions [query_count] = [Q], each held by the layer
 // Gives   rows
 // Errors  INVALID_ARGUMENT (row = query). CAPACITY: more visible tokens than the workspace was made for. NOT_A_NUMBER.
 // Memory  the workspace alone.
@@ -486,8 +482,7 @@ SERIATIM_API seriatim_status seriatim_plan(const seriatim_layer* layer, const se
 // Takes   queries [Q, query_heads, head_dim] in kv_dtype; sinks [sink_count] = [query_heads], or NULL with 0
 // Gives   output [Q, query_heads, value_dim] f32, bf16 or f16; lse [Q, query_heads] f32, or NULL
 // Errors  INVALID_ARGUMENT, NOT_CHRONOLOGICAL, NOT_FINITE, CAPACITY (row = query). OVERFLOW: index = the first head;
-// the
-//         output and lse of every such head are NaN then, and all others are right.
+//         the output and lse of every such head are NaN then, and all others are right.
 // Memory  the workspace alone.
 SERIATIM_API seriatim_status seriatim_attend(const seriatim_layer* layer, const seriatim_tensor* queries,
                                              const int64_t* positions, int64_t query_count, const float* sinks,
@@ -495,14 +490,13 @@ SERIATIM_API seriatim_status seriatim_attend(const seriatim_layer* layer, const 
                                              seriatim_workspace* workspace, const seriatim_tensor* output,
                                              const seriatim_tensor* lse, seriatim_error* error);
 
-// ---- Oracle: dense causal attention by plain definitions, up to B + r - 1 tokens: there a sparse row holds
-// everything.
+// ---- Oracle: dense causal attention by plain definitions, up to B + r - 1 tokens (a sparse row holds all of them)
 
 // Takes   query [query_heads, head_dim]; keys [T, kv_heads, head_dim]; values [T, kv_heads, value_dim] or NULL (alias);
 //         visible of the T; sinks as seriatim_attend
 // Gives   output [query_heads, value_dim]; lse [lse_count] = [query_heads], or NULL with 0
 // Errors  INVALID_ARGUMENT: first of all visible above B + r - 1. NOT_FINITE. OUT_OF_MEMORY. OVERFLOW as
-// seriatim_attend.
+//         seriatim_attend.
 SERIATIM_API seriatim_status seriatim_dense_attend(const seriatim_geometry* geometry, int64_t visible,
                                                    const seriatim_tensor* query, const seriatim_tensor* keys,
                                                    const seriatim_tensor* values, const float* sinks,
@@ -529,8 +523,8 @@ SERIATIM_API void seriatim_cache_file_info_init(seriatim_cache_file_info* info);
 SERIATIM_API seriatim_status seriatim_cache_file_read(const char* path, seriatim_cache_file_info* info,
                                                       seriatim_saved_sequence* sequences, int64_t entries,
                                                       seriatim_geometry** geometry, seriatim_error* error);
-// Besides, every page's checksum and elements, and pooled keys against raw ones. CORRUPT, NOT_FINITE: row = page or
-// sequence.
+// Besides, every page's checksum and elements, and pooled keys against raw ones.
+// Errors  as seriatim_cache_file_read. CORRUPT, NOT_FINITE: row = page or sequence.
 SERIATIM_API seriatim_status seriatim_cache_file_verify(const char* path, seriatim_error* error);
 
 #ifdef __cplusplus

@@ -21,8 +21,8 @@ struct Operation {
 };
 
 struct Program {
-  std::uint8_t geometry =
-      0;  // group size, dtypes, coordinates, aliased values, finished keys, a layer without an index
+  // Group size, dtypes, coordinates, aliased values, finished keys, a layer without an index.
+  std::uint8_t geometry = 0;
   std::uint8_t layers = 0;
   std::uint8_t capacity = 0;  // pages
   std::vector<Operation> operations;

@@ -1,4 +1,4 @@
-// Room 8, attend: a query and its row's tiles -> output and log-sum-exp.
+// Attend: a query and its row's tiles -> output and log-sum-exp.
 //
 // Grouped-query attention over the row alone, reduced in row order: splits of 128 entries, each a chain, folded in
 // order (contract section 5). Nothing outside the row is read, so the rest of the cache may hold NaN or be unmapped.

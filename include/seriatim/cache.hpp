@@ -1,6 +1,6 @@
-// Room 6, cache: positions -> slots. Keys, values, raw index keys and pooled keys of many sequences in one paged store.
+// Cache: positions -> slots. Keys, values, raw index keys and pooled keys of many sequences in one paged store.
 //
-// Invariants (tested; docs/design.md tells the life of a token)
+// Invariants (tested; docs/cache.md tells the life of a token)
 //   1. The four kinds of state of a token move together: a public state has all of them for every layer, or none.
 //   2. A sequence is a run of consecutive positions from its anchor to its frontier. There are no holes.
 //   3. Public state changes only by one swap, at the end of a call that succeeded. Any failure leaves it as it was.
@@ -45,8 +45,8 @@ class PageAllocator {
 };
 
 // The process's heap. Large pages lie together in slabs of 32 MiB of address space, for which the system is asked for
-// huge pages; memory is taken as it is touched, and a slab goes back when its last page does. Lives for ever. Threads
-// any.
+// huge pages; memory is taken as it is touched, and a slab goes back when its last page does. Lives for ever.
+// Threads  any.
 PageAllocator& heap_page_allocator();
 
 // One region that the caller supplies: a mapping of huge pages, memory of a device, shared memory.
@@ -63,7 +63,7 @@ class RegionAllocator final : public PageAllocator {
   std::unique_ptr<Impl> impl_;
 };
 
-// One layer of one sequence as the later rooms read it. A view: valid while its Snapshot lives.
+// One layer of one sequence as scoring and attention read it. A view: valid while its Snapshot lives.
 // A token page holds, per layer, keys [kv_heads][page_tokens][head_dim], values [kv_heads][page_tokens][value_dim] (or
 // nothing, when they alias the keys: then value_offset_bytes is that of the keys) and raw index keys
 // [page_tokens][index_dim] (or nothing, when keys arrive finished and are in `pooled` already, or the layer has no
@@ -150,8 +150,8 @@ class Snapshot {
   LayerView layer(std::int64_t layer) const;  // `layer` below layers()
 
   // Whether everything read so far through this snapshot's views was there. Ask after reading and before using the
-  // result when the sequence may have been restored by mapping. Errors  Io: the mapped file was cut short; what was
-  // read past its end is zeros.
+  // result when the sequence may have been restored by mapping.
+  // Errors  Io: the mapped file was cut short; what was read past its end is zeros.
   Status check() const;
 
  private:
@@ -170,10 +170,9 @@ class Transaction {
 
   // Stages tokens of one layer. Call once or more per layer; all layers must reach the same frontier before commit.
   // Errors  NotFound: sequence. InvalidArgument: the transaction has ended, layer, shapes, strides, dtypes,
-  // coordinates.
-  //         NotContiguous: first_position is not the staged frontier of that layer (row = sequence, index = where it
-  //         goes on). Capacity. OutOfMemory. NotFinite: row = token, index = element. After an error nothing of this
-  //         call is staged; the call can be repeated or the transaction dropped.
+  //         coordinates. NotContiguous: first_position is not the staged frontier of that layer (row = sequence,
+  //         index = where it goes on). Capacity. OutOfMemory. NotFinite: row = token, index = element. After an error
+  //         nothing of this call is staged; the call can be repeated or the transaction dropped.
   Status append(SequenceId sequence, std::int64_t layer, const TokenBatch& tokens);
 
   // The staged state, to be scored and attended before the commit (an engine needs its new tokens at once).
@@ -227,8 +226,8 @@ class Cache {
   // A new, empty sequence whose first token will have position `anchor`. Ids are never used again.
   // Errors  InvalidArgument: anchor. OutOfMemory.
   Result<SequenceId> add(std::int64_t anchor = 0);
-  // Errors of the following  NotFound; InvalidArgument: the sequence is in the open transaction; OutOfMemory; others as
-  // named.
+  // Errors of the following  NotFound; InvalidArgument: the sequence is in the open transaction; OutOfMemory; others
+  //         as named.
   Status remove(SequenceId sequence);
   // Forgets every token and starts over at `anchor`. InvalidArgument: anchor.
   Status reset(SequenceId sequence, std::int64_t anchor = 0);
@@ -254,16 +253,17 @@ class Cache {
   Result<Snapshot> snapshot(SequenceId sequence) const;
 
   // Writes sequences as the public sees them to one file, whole or not at all (docs/cache_file.md). Pages that they
-  // share are written once. Leftovers of saves to this path that were killed are removed. Takes   `sequences` distinct;
-  // or all there are Errors  NotFound. InvalidArgument: one twice. Io. OutOfMemory. Threads beside anything; saves to
-  // one path must take turns.
+  // share are written once. Leftovers of saves to this path that were killed are removed.
+  // Takes   `sequences` distinct; or all there are
+  // Errors  NotFound. InvalidArgument: one twice. Io. OutOfMemory.
+  // Threads  beside anything; saves to one path must take turns.
   Status save(const std::string& path, std::span<const SequenceId> sequences) const;
   Status save(const std::string& path) const;
 
   // Adds every sequence of a file to this cache, or none. Its geometry, layers, norm weights and page_tokens must be
-  // this cache's; what the state does not depend on (query heads, budget, score options) may differ. Gives   the
-  // sequences in the file's order. Errors  Io. Corrupt: argument is the section. Unsupported: version. InvalidArgument:
-  // another geometry, by name.
+  // this cache's; what the state does not depend on (query heads, budget, score options) may differ.
+  // Gives   the sequences in the file's order.
+  // Errors  Io. Corrupt: argument is the section. Unsupported: version. InvalidArgument: another geometry, by name.
   //         NotFinite. Capacity. OutOfMemory.
   Result<std::vector<RestoredSequence>> restore(const std::string& path, RestoreMode mode = RestoreMode::kCopy);
 

@@ -52,8 +52,9 @@ enum class RowRule : std::uint8_t {
 
 enum class RowUnit : std::uint8_t { kToken, kGroup };  // what an entry of a row counts
 
-// Rows to judge, and what is known of the queries they answer. Rows are read one at a time, so they need not fit
-// memory. Threads  read() may be called by any number of threads at once.
+// Rows to judge, and what is known of the queries they answer. Rows are read one at a time, so they need not fit in
+// memory.
+// Threads  read() may be called by any number of threads at once.
 class Selection {
  public:
   struct About {
@@ -79,8 +80,9 @@ class Selection {
   virtual Status read_output(std::int64_t row, std::span<float> output) const = 0;
 };
 
-// Opens a selection dump (`selection/1`). Only its header and `visible` are held; rows and scores are read when asked
-// for. Errors  Io, Corrupt, Unsupported: as SafetensorsFile::open, a missing tensor or metadata key, another version.
+// Opens a selection dump (`selection/1`). Only its header and `visible` are held; rows and scores are read
+// when asked for.
+// Errors  Io, Corrupt, Unsupported: as SafetensorsFile::open, a missing tensor or metadata key, another version.
 //         InvalidArgument: shapes or dtypes that do not fit each other, no rows, a negative count or one past the
 //         scores.
 Result<std::unique_ptr<Selection>> open_selection(const std::string& path);
@@ -98,8 +100,8 @@ struct SelectionViews {
 // Errors  InvalidArgument, naming the view and the row.
 Result<std::unique_ptr<Selection>> view_selection(const SelectionViews& views, Selection::About about);
 
-// What a capture says of the same queries: our own scores and canonical outputs. It holds the capture's tokens in a
-// cache.
+// What a capture says of the same queries: our own scores and canonical outputs. It holds the capture's tokens
+// in a cache.
 class JudgedCapture {
  public:
   virtual ~JudgedCapture() = default;
@@ -177,7 +179,7 @@ struct CheckReport {
 // Judges every row.
 // Errors  of reading. InvalidArgument: geometry, options. NotANumber: a NaN score (row, index = group). OutOfMemory.
 // Memory  per worker a row and its scores; per row of the selection 26 bytes; the findings kept.
-// Threads the executor's. The report does not depend on them.
+// Threads  the executor's. The report does not depend on them.
 Result<CheckReport> check(const Selection& selection, const CheckOptions& options = {});
 
 }  // namespace seriatim

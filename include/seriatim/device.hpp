@@ -2,8 +2,9 @@
 //
 //   Device           one opened accelerator and its queue
 //   DeviceMemory     pages that a Cache takes its slots from, each with its copy on the device
-//   DeviceSequence   what of one sequence the device holds; brought up to a snapshot, or to staged tokens, before a
-//   step DeviceWorkspace  plan and attend: enqueued, finished by wait()
+//   DeviceSequence   what of one sequence the device holds; brought up to a snapshot, or to staged tokens,
+//                    before a step
+//   DeviceWorkspace  plan and attend: enqueued, finished by wait()
 //
 // The cache stays what it is: it decides, checks and publishes on the host, and its transactions are the only ones. The
 // device holds copies of published and staged slots in the same layout. A copy counts as good while the sequence's last
@@ -51,8 +52,8 @@ struct DeviceInfo {
 Result<std::vector<DeviceInfo>> list_devices();
 
 struct DeviceOptions {
-  std::int64_t work_group =
-      0;  // lanes of a work-group, 1 .. 1024; 0: what suits the device. The bits do not depend on it.
+  // Lanes of a work-group, 1 .. 1024; 0: what suits the device. The bits do not depend on it.
+  std::int64_t work_group = 0;
   bool accept_other_bits = false;  // also a device that does not promise the arithmetic
 };
 
@@ -60,9 +61,7 @@ class Device {
  public:
   // Takes   a name that list_devices() gives, or "opencl" or "cuda" for the first of those that keeps the bits
   // Errors  NotFound: the name; the message lists what there is. Unsupported: no loader or compiler, or the device
-  // lacks a
-  //         promise.
-  //         InvalidArgument: work_group. OutOfMemory, Io: what the driver refused.
+  //         lacks a promise. InvalidArgument: work_group. OutOfMemory, Io: what the driver refused.
   static Result<std::shared_ptr<Device>> open(std::string_view name, const DeviceOptions& options = {});
   ~Device();
 
@@ -81,7 +80,7 @@ class DeviceMemory final : public PageAllocator {
  public:
   // Errors  InvalidArgument: not positive. OutOfMemory: of the host or the device. Io.
   static Result<std::unique_ptr<DeviceMemory>> create(std::shared_ptr<Device> device, std::int64_t bytes);
-  // Bytes in which a cache of these layers and so many tokens finds room for all its pages, whatever their size.
+  // Bytes that hold all pages of a cache of these layers and so many tokens, whatever their size.
   // Errors  InvalidArgument: a negative count. Overflow.
   static Result<std::int64_t> bytes_for(const Geometry& geometry, std::int64_t layers, std::int64_t tokens);
   ~DeviceMemory() override;
@@ -102,7 +101,7 @@ class DeviceSequence {
   // Takes   the geometry, layers and largest length of the sequence; all memory is taken here.
   //         `memory` outlives the sequence.
   // Errors  InvalidArgument. Unsupported: the kernels do not build (the message ends with the driver's log).
-  // OutOfMemory, Io.
+  //         OutOfMemory, Io.
   static Result<DeviceSequence> create(DeviceMemory& memory, const Geometry& geometry,
                                        const std::vector<LayerParameters>& layers, std::int64_t max_tokens);
   DeviceSequence(DeviceSequence&&) noexcept;
@@ -110,9 +109,9 @@ class DeviceSequence {
   ~DeviceSequence();
 
   // Sends what the device lacks of a published state and, on success, holds that state in place of the last one.
-  // Whatever came between (append, truncate, evict, fork, copy, restore) only decides how much is sent. Errors
-  // InvalidArgument: a layer or page that is not of this memory. Capacity: more than max_tokens. OutOfMemory, Io:
-  //         the driver; the state that was held is held still.
+  // Whatever came between (append, truncate, evict, fork, copy, restore) only decides how much is sent.
+  // Errors  InvalidArgument: a layer or page that is not of this memory. Capacity: more than max_tokens. OutOfMemory,
+  //         Io: the driver; the state that was held is held still.
   Status follow(const Snapshot& snapshot);
   // Starts from what `other`, a sequence of the same memory, holds: a fork sends nothing that its parent sent.
   void share(const DeviceSequence& other);
@@ -149,13 +148,13 @@ class DeviceWorkspace {
   Status plan(const DeviceSequence& sequence, std::int64_t layer, const IndexQueries& queries, NanPolicy nan,
               Rows rows);
   // As seriatim::attend. Without rows: over those of the plan() before, which stay on the device. At most one attend()
-  // before a wait(). Errors  as attend, but Overflow is wait()'s. Capacity: queries, or a row past row_capacity().
+  // before a wait().
+  // Errors  as attend, but Overflow is wait()'s. Capacity: queries, or a row past row_capacity().
   Status attend(const DeviceSequence& sequence, std::int64_t layer, const AttendQueries& queries,
                 std::optional<Rows> rows, Tensor output, Tensor lse);
   // Ends what was enqueued and writes rows, outputs and lse.
   // Errors  what the driver reports: OutOfMemory, Io; sequences then send everything anew. NotANumber: the first query
-  // and
-  //         group. Nothing is written by these. Overflow: as attend.
+  //         and group. Nothing is written by these. Overflow: as attend.
   Status wait();
 
   std::int64_t device_bytes() const;

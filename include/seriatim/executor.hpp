@@ -1,4 +1,4 @@
-// Executor: who runs the library's parallel work.
+// Executor: what runs the library's parallel work.
 //
 // Results never depend on it: the units of work and the order in which they are folded are fixed by the contract, so an
 // engine may bring its own pool. The default is oneTBB.

@@ -2,7 +2,7 @@
 //
 // Everything is little-endian. A reader admits a file only when its header, offsets, shapes and length agree exactly;
 // afterwards every view it gives lies inside the file's bytes. Element data is not looked at: NaNs and the like are the
-// business of whoever takes the view.
+// business of the code that takes the view.
 //
 // A view need not be aligned to its element: a foreign file may leave its header unpadded or put a 2-byte tensor of odd
 // length before a 4-byte one. Load elements with memcpy, never through a cast pointer.

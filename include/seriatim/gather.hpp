@@ -1,4 +1,4 @@
-// Room 7, gather: the row's positions -> contiguous tiles of keys and values. Only here do positions become slots.
+// Gather: the row's positions -> contiguous tiles of keys and values. Only here do positions become slots.
 #pragma once
 
 #include <cstddef>
@@ -25,8 +25,8 @@ struct Tile {
 void gather_tile(const LayerView& layer, std::int64_t kv_head, std::span<const std::int32_t> positions, Tile tile,
                  Kernels kernels = Kernels::reference());
 
-// Where one kv head's keys and values lie, for whoever reads them in place. Made for positions that mostly rise: a page
-// is looked for by division only when a position leaves the last one's.
+// Where one kv head's keys and values lie, for code that reads them in place. Made for positions that mostly rise: a
+// page is looked for by division only when a position leaves the last one's.
 class SlotWalk {
  public:
   struct Slot {

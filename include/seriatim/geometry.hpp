@@ -1,6 +1,6 @@
-// Room 1, geometry: the integers of a layer are admitted here and only here.
+// Geometry: the integers of a layer are admitted here and only here.
 //
-// A Geometry is immutable and always admissible; every other room takes one and never checks these numbers again.
+// A Geometry is immutable and always admissible; every later module takes one and never checks these numbers again.
 // Words (contract section 1): a visible run is the n tokens one query may attend to; a group is r consecutive tokens of
 // it, counted from its first position, the anchor; the n mod r newest tokens are the raw tail; a row is the ascending
 // list of positions a query attends to.
@@ -111,8 +111,7 @@ class Geometry {
   // The row's width without excluded groups: n up to B + r - 1, else B + n mod r.
   std::int64_t row_width(std::int64_t visible_tokens) const;
 
-  // Errors  InvalidArgument: anchor or tokens negative, or positions at or past kPositions. `row` is named in the
-  // error.
+  // Errors  InvalidArgument: anchor or tokens negative, or positions at or past kPositions. Errors name `row`.
   Status check_run(VisibleRun run, std::int64_t row = -1) const;
 
  private:

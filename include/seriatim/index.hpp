@@ -1,4 +1,4 @@
-// Room 2, index: raw index keys -> pooled keys of closed groups.
+// Index: raw index keys -> pooled keys of closed groups.
 //
 // A pooled key is one finished vector per group of r tokens: mean, RMS norm, rotation at the group's first position,
 // each step rounded as contract section 3 says. It depends on nothing but its own r raw keys, so computing it when the
@@ -53,15 +53,15 @@ std::int64_t panel_bytes(const Geometry& geometry, std::int64_t groups);
 //         coordinates: [T] or null for text; required when the geometry names rope_axes, ignored otherwise
 // Gives   pooled [floor(T / r), index_dim] in index_dtype
 // Errors  InvalidArgument: shapes, strides, dtypes, positions or coordinates. NotFinite: a raw key or weight that is
-// not
-//         finite; row = token (or dim of the weight), index = dim. OutOfMemory. Nothing is written on error.
+//         not finite; row = token (or dim of the weight), index = dim. OutOfMemory. Nothing is written on error.
 // Memory  some 20 vectors of index_dim floats, freed at the end. Threads  any number at once on different outputs.
 // Source  contract section 3, steps 1 to 3.
 Status pool_keys(const Geometry& geometry, ConstTensor norm_weight, ConstTensor raw, std::int64_t first_position,
                  const Coordinates* coordinates, Tensor pooled);
 
 // Pools groups as their last token arrives, straight into panels: what a store of keys calls, so it checks and
-// allocates nothing. Pooling is `mean`. Threads  one call at a time.
+// allocates nothing. Pooling is `mean`.
+// Threads  one call at a time.
 class Pooler {
  public:
   // Errors  OutOfMemory.

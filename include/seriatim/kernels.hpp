@@ -1,8 +1,9 @@
-// Kernels: which implementation of the rooms runs. Every one gives the same bits; they differ in speed alone.
+// Kernels: which implementation of the computing modules runs. Every one gives the same bits; they differ in speed
+// alone.
 //
 // "reference" is the scalar definition; the others are named after the instruction sets that this build holds and this
-// machine has ("avx2", "avx3", "neon"). Only sets with a fused multiply-add are offered: a machine
-// without one runs the reference.
+// machine has ("avx2", "avx3", "neon"). Only sets with a fused multiply-add are offered: a machine without one runs the
+// reference.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +33,7 @@ class Kernels {
   bool is_reference() const { return target_ == 0; }
   friend bool operator==(Kernels, Kernels) = default;
 
-  std::int64_t target() const { return target_; }  // for the rooms' dispatch
+  std::int64_t target() const { return target_; }  // for the modules' dispatch
 
  private:
   explicit Kernels(std::int64_t target) : target_(target) {}

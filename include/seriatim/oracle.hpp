@@ -1,4 +1,4 @@
-// Oracle: independent plain definitions, to hold the path against. They share no code with rooms 2 to 8.
+// Oracle: independent plain definitions, to hold the path against. They share no code with what they check.
 //
 // Dense causal attention in the canonical numerics, from plain contiguous tensors, up to B + r - 1 visible tokens:
 // there a sparse row holds everything, so both must give the same bytes. Beyond that ceiling the two answer different
@@ -32,20 +32,18 @@ Result<std::int64_t> dense_row(const Geometry& geometry, VisibleRun run, std::sp
 //         sinks [query_heads] or empty
 // Gives   output [query_heads, value_dim] f32, bf16 or f16; lse [query_heads] or empty
 // Errors  InvalidArgument: first of all `visible`, negative or above B + r - 1: nothing is read or allocated then but
-// the
-//         Status. Shapes, strides, dtypes. NotFinite: a query, key, value or sink. OutOfMemory. Outputs are untouched.
-//         Overflow: index = the first head whose logits pass f32 or outputs their dtype; NaN there, all others are
-//         right.
+//         the Status. Shapes, strides, dtypes. NotFinite: a query, key, value or sink. OutOfMemory. Outputs are
+//         untouched. Overflow: index = the first head whose logits pass f32 or outputs their dtype; NaN there, all
+//         others are right.
 // Memory  at most 3 (B + r - 1) + value_dim floats. Source  contract sections 4 and 5.
 Status dense_attend(const Geometry& geometry, std::int64_t visible, ConstTensor query, const DenseTokens& tokens,
                     std::span<const float> sinks, Tensor output, std::span<float> lse);
 
 // The score in f64, each named step exact to f64.
 // Takes   query [index_heads, index_dim] and pooled [G, index_dim] in index_dtype, finished; head_weights [index_heads]
-// f32
-//         or empty
-// Gives   scores [G]. Errors  InvalidArgument: shapes, strides, dtypes, sizes. Memory  none. Source  contract
-// section 3.
+//         f32, or empty
+// Gives   scores [G]. Errors  InvalidArgument: shapes, strides, dtypes, sizes. Memory  none.
+// Source  contract section 3.
 Status score_f64(const Geometry& geometry, ConstTensor query, ConstTensor head_weights, ConstTensor pooled,
                  std::span<double> scores);
 

@@ -65,7 +65,7 @@ struct RowVerdict {
   std::string reason = {};  // why it is `wrong`
 };
 
-// Who plans and attends in place of this process's plan() and attend(): a device.
+// What plans and attends in place of this process's plan() and attend(): a device.
 class ReplayPath {
  public:
   virtual ~ReplayPath() = default;
@@ -79,7 +79,7 @@ class ReplayPath {
   virtual std::int64_t scratch_bytes() const = 0;
 };
 
-// The most queries that replay() asks of a path at once, and the tokens that its cache has room for.
+// The most queries that replay() asks of a path at once, and the capacity of its cache in tokens.
 inline constexpr std::int64_t kReplayQueries = 8;
 std::int64_t replay_capacity_tokens(const Capture& capture);
 
@@ -119,7 +119,7 @@ struct Replay {
 };
 
 // Appends the capture's tokens to a fresh cache, plans every row, attends, and compares.
-// Errors  those of the rooms it passes through.
+// Errors  those of the modules it passes through.
 // Memory  the tokens once more, in the cache; the result.
 Result<Replay> replay(const Capture& capture, const ReplayOptions& options = {});
 

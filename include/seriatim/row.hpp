@@ -1,4 +1,4 @@
-// Room 5, row: the set of groups -> the chronological row, with its tail; and the row's checker.
+// Row: the set of groups -> the chronological row, with its tail; and the row's checker.
 #pragma once
 
 #include <cstdint>

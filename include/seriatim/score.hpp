@@ -1,4 +1,4 @@
-// Room 3, score: index queries x pooled keys -> one f32 score per group.
+// Score: index queries x pooled keys -> one f32 score per group.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,8 @@ namespace seriatim {
 // Gives   scores [pooled.groups] f32: (sum over heads, in head order, of relu(dot(q_h, key))) / f32(sqrt(index_dim)),
 //         or as the geometry's options say. An overflow shows as a NaN or infinite score; nothing is judged here.
 // Errors  InvalidArgument: shapes, strides, dtypes, sizes. OutOfMemory. Scores are untouched then.
-// Memory  the query in f32 and one panel, freed at the end; plan() takes none. Threads  any number at once on different
-// outputs. Source  contract section 3, step 4.
+// Memory  the query in f32 and one panel, freed at the end; plan() takes none.
+// Threads  any number at once on different outputs. Source  contract section 3, step 4.
 Status score_groups(const Geometry& geometry, ConstTensor query, ConstTensor head_weights, const PooledKeys& pooled,
                     std::span<float> scores);
 

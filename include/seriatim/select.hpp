@@ -1,4 +1,4 @@
-// Room 4, select: scores -> the set of groups.
+// Select: scores -> the set of groups.
 //
 // The set is the min(K, G) best groups under one total order: score descending, then group ascending. -0 equals +0; the
 // infinities are scores like any other. The set is handed out in ascending order, because time chooses the order.
@@ -20,9 +20,8 @@ enum class NanPolicy : std::uint8_t {
 std::int64_t select_scratch_entries(std::int64_t groups);
 
 // Takes   scores [G] f32; keep = K >= 0; scratch of at least select_scratch_entries(G)
-// Gives   chosen[0 .. return) ascending group numbers; what lies past them is untouched. chosen holds min(K, G) or
-// more.
-//         The value is how many were chosen: min(K, G), less where NaN groups are excluded.
+// Gives   chosen[0 .. return) ascending group numbers; what lies past them is untouched. chosen holds min(K, G)
+//         or more. The value is how many were chosen: min(K, G), less where NaN groups are excluded.
 // Errors  InvalidArgument: K negative, chosen or scratch too small, G at or past 2^31.
 //         NotANumber: index = the first NaN's group. chosen is untouched on error. `row` is named in the error.
 // Memory  none. Threads  any number at once on different outputs. Source  contract section 2, rules 1 and 2.

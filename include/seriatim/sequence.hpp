@@ -84,8 +84,7 @@ class Workspace {
 // (unless NaN groups are to be excluded).
 // Gives   rows.positions and rows.counts of all Q queries
 // Errors  InvalidArgument: a workspace made for a smaller geometry, a layer without an index, shapes, strides, dtypes,
-// a
-//         position the layer does not hold (row = query). Capacity: more visible tokens than the workspace was made
+//         a position the layer does not hold (row = query). Capacity: more visible tokens than the workspace was made
 //         for. NotANumber: the first query and group. Nothing is written.
 // Memory  the workspace alone.
 Status plan(const LayerView& layer, const IndexQueries& queries, NanPolicy nan, Workspace& workspace, Rows rows);

@@ -1,21 +1,23 @@
 // All of Seriatim, in reading order: what happens to a token on its way to the output.
 #pragma once
 
-#include "seriatim/attend.hpp"         // 8 tiles -> output and log-sum-exp
-#include "seriatim/cache.hpp"          // 6 positions -> slots
-#include "seriatim/check.hpp"          // rows of any engine, judged
-#include "seriatim/check_picture.hpp"  // and drawn
-#include "seriatim/executor.hpp"       // who runs parallel work
-#include "seriatim/file.hpp"           // safetensors and .npy
-#include "seriatim/gather.hpp"         // 7 slots -> tiles of keys and values
-#include "seriatim/geometry.hpp"       // 1 the integers of a layer
-#include "seriatim/index.hpp"          // 2 raw index keys -> pooled keys
-#include "seriatim/kernels.hpp"        // which implementation runs
-#include "seriatim/oracle.hpp"         // independent plain definitions
-#include "seriatim/replay.hpp"         // captures of other implementations
-#include "seriatim/row.hpp"            // 5 the set -> the chronological row
-#include "seriatim/score.hpp"          // 3 index queries x pooled keys -> scores
-#include "seriatim/select.hpp"         // 4 scores -> the set of groups
-#include "seriatim/sequence.hpp"       // the path put together
+// clang-format off
 #include "seriatim/status.hpp"         // errors are values
 #include "seriatim/tensor.hpp"         // views of memory that the caller owns
+#include "seriatim/executor.hpp"       // what runs parallel work
+#include "seriatim/kernels.hpp"        // which implementation runs
+#include "seriatim/file.hpp"           // safetensors and .npy
+#include "seriatim/geometry.hpp"       // 1 the integers of a layer
+#include "seriatim/index.hpp"          // 2 raw index keys -> pooled keys
+#include "seriatim/score.hpp"          // 3 index queries x pooled keys -> scores
+#include "seriatim/select.hpp"         // 4 scores -> the set of groups
+#include "seriatim/row.hpp"            // 5 the set -> the chronological row
+#include "seriatim/cache.hpp"          // 6 positions -> slots
+#include "seriatim/gather.hpp"         // 7 slots -> tiles of keys and values
+#include "seriatim/attend.hpp"         // 8 tiles -> output and log-sum-exp
+#include "seriatim/sequence.hpp"       // the path put together
+#include "seriatim/oracle.hpp"         // independent plain definitions
+#include "seriatim/replay.hpp"         // captures of other implementations
+#include "seriatim/check.hpp"          // rows of any engine, judged
+#include "seriatim/check_picture.hpp"  // and drawn
+// clang-format on

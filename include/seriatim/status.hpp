@@ -16,11 +16,11 @@ namespace seriatim {
 
 enum class Code : std::int32_t {
   kOk = 0,
-  kInvalidArgument = 1,  // shape, stride, dtype, count or option that does not fit
-  kNotANumber = 2,       // a NaN score
-  kNotFinite = 3,        // a non-finite key, value, query or index key
-  kOverflow = 4,       // finite input, but a score or logit passed f32, or an output its dtype; or a size past 64 bits
-  kNotContiguous = 5,  // a position that is not the successor of the frontier
+  kInvalidArgument = 1,   // shape, stride, dtype, count or option that does not fit
+  kNotANumber = 2,        // a NaN score
+  kNotFinite = 3,         // a non-finite key, value, query or index key
+  kOverflow = 4,          // finite input, but a score or logit passed f32, or an output its dtype; a size past 64 bits
+  kNotContiguous = 5,     // a position that is not the successor of the frontier
   kNotChronological = 6,  // a row that is not the canonical shape: order, tail, range or width
   kCapacity = 7,          // more tokens than the cache or workspace was made for
   kOutOfMemory = 8,       // the system refused memory

@@ -30,8 +30,7 @@ using Input = Held<ConstTensor>;
 using Output = Held<Tensor>;
 
 // Errors  InvalidArgument: no array, memory of a device, a dtype that is none of f32, bf16, f16, i32, i64, more than
-// four
-//         axes, a tensor that requires a gradient. `argument` is named. None gives an empty view.
+//         four axes, a tensor that requires a gradient. `argument` is named. None gives an empty view.
 Input input(nb::handle object, const char* argument);
 Output output(nb::handle object, const char* argument);  // also InvalidArgument: memory that is read-only
 

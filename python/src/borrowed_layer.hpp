@@ -86,8 +86,7 @@ class BorrowedLayer {
 
   // Gives   the largest magnitude that was written.
   // Errors  InvalidArgument: shapes, strides, dtypes, runs. NotFinite: a pooled key that is not, as where a raw one is
-  // not
-  //         or their sum overflows; row = sequence, index = group. What was written then must not be read.
+  //         not or their sum overflows; row = sequence, index = group. What was written then must not be read.
   Result<float> pool(const PoolCall& call);
 
   // Errors  as plan() and attend(); row = sequence. NaN scores are refused. Output is undefined after an error.

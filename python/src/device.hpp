@@ -32,7 +32,7 @@ class CacheDevice {
 };
 
 // Errors  those of Device::open and of taking its memory; InvalidArgument: no capacity; Unsupported: a build without
-// devices.
+//         devices.
 Result<std::unique_ptr<CacheDevice>> make_cache_device(const std::string& name, const Geometry& geometry,
                                                        const CacheOptions& options);
 Result<std::vector<DeviceInfo>> devices();

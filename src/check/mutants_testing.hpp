@@ -65,8 +65,8 @@ struct Mutant {
   std::string name;
   Promise promise;
   std::function<bool(Random&, MutableRow&)> make;
-  bool in_pairs =
-      true;  // false: together with another fault it may be another row that is wrong otherwise (docs/conformance.md)
+  // False: together with another fault it may be another row that is wrong otherwise (docs/conformance.md).
+  bool in_pairs = true;
 };
 const std::vector<Mutant>& mutants();
 

@@ -17,7 +17,8 @@ struct RowDigest {
 RowDigest digest_row(std::int64_t visible, std::span<const float> scores, std::span<const std::int64_t> entries);
 
 // Where the digests of two rows say equal input, the first row of that input is compared with each later one, entry by
-// entry and score by score. Gives   findings, by row; `judged` rows that have a partner
+// entry and score by score.
+// Gives   findings, by row; `judged` rows that have a partner
 Status find_repeats(const Selection& selection, std::span<const RowDigest> digests, std::vector<Finding>& findings,
                     std::int64_t& judged);
 

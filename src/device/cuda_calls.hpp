@@ -85,8 +85,8 @@ struct NvrtcCalls {
 #undef SERIATIM_DECLARE
 
 // The installed libraries' functions; looked for once per process. The compiler is libnvrtc.so of any version from 11
-// on, or the file that the environment's SERIATIM_NVRTC names. Errors  Unsupported: it is not there, or lacks a
-// function.
+// on, or the file that the environment's SERIATIM_NVRTC names.
+// Errors  Unsupported: it is not there, or lacks a function.
 Result<const CudaCalls*> installed_cuda();
 Result<const NvrtcCalls*> installed_nvrtc();
 

@@ -30,8 +30,8 @@ Result<std::int64_t> DeviceMemory::bytes_for(const Geometry& geometry, std::int6
   // > 1.
   const std::int64_t index_bytes = 3 * geometry.index_dim() * dtype_bytes(geometry.index_dtype());
   constexpr std::int64_t kCoordinates = 12;
-  constexpr std::int64_t kPageTokens =
-      512;  // what rounding up to whole pages, and blocks to 64 bytes, may take besides
+  // What rounding up to whole pages, and blocks to 64 bytes, may take besides.
+  constexpr std::int64_t kPageTokens = 512;
   const std::int64_t spare = kPageTokens + 16 * geometry.group_tokens();
   const auto all =
       checked_product({layers, kv_bytes + index_bytes + kCoordinates + 64, checked_add(tokens, spare).value_or(-1)});

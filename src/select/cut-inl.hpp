@@ -307,11 +307,11 @@ class Sample {
 struct Ranks {
   HWY_INLINE Ranks(std::size_t keep, std::size_t count) {
     const float expected = static_cast<float>(keep) / static_cast<float>(count) * static_cast<float>(kSampleSize);
-    const float margin =
-        2.25f * std::sqrt(expected) + 1.0f;  // fails once in a hundred times, and each costs two passes more
+    // Fails once in a hundred times, and each costs two passes more.
+    const float margin = 2.25f * std::sqrt(expected) + 1.0f;
     low = static_cast<std::size_t>(expected + margin) + 1;
-    high =
-        expected > margin ? static_cast<std::size_t>((expected - margin) * 0.88f) : 0;  // reached_by is that generous
+    // reached_by is that generous.
+    high = expected > margin ? static_cast<std::size_t>((expected - margin) * 0.88f) : 0;
   }
   std::size_t low, high;
 };

@@ -117,8 +117,8 @@ class HeadTask final : public Task {
   const FirstFault& overflow() const { return overflow_; }
 
  private:
-  static constexpr std::int64_t kFewestHeads =
-      2 * kHeadUnit;  // of a unit: below that, widening the keys costs too much
+  // Of a unit: below that, widening the keys costs too much.
+  static constexpr std::int64_t kFewestHeads = 2 * kHeadUnit;
 
   const AttendBatch& batch_;
   Workspace::Impl& work_;

@@ -7,7 +7,7 @@
 #include <functional>
 #include <limits>
 
-#include "cache/save.hpp"
+#include "cache_file/save.hpp"
 #include "cache_heap.hpp"
 #include "cache_support.hpp"
 #include "file/file_testing.hpp"

@@ -9,7 +9,7 @@
 
 #include "base/format.hpp"
 #include "base/half.hpp"
-#include "cache/save.hpp"
+#include "cache_file/save.hpp"
 #include "cache_support.hpp"
 
 namespace seriatim::cache_testing {

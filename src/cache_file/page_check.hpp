@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "cache/layout.hpp"
-#include "cache/read_file.hpp"
 #include "cache/row_kernels.hpp"
+#include "cache_file/opened.hpp"
 
 namespace seriatim {
 

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "base/format.hpp"
-#include "cache/file_format.hpp"
 #include "cache/impl.hpp"
-#include "cache/page_check.hpp"
-#include "cache/read_file.hpp"
+#include "cache_file/format.hpp"
+#include "cache_file/opened.hpp"
+#include "cache_file/page_check.hpp"
 #include "seriatim/cache_file.hpp"
 
 namespace seriatim {

@@ -1,4 +1,4 @@
-#include "cache/save_plan.hpp"
+#include "cache_file/save_plan.hpp"
 
 #include <algorithm>
 #include <unordered_map>

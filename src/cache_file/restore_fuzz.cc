@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "cache/file_format.hpp"
+#include "cache_file/format.hpp"
 #include "cache_support.hpp"
 #include "file/safetensors_header.hpp"
 #include "seriatim/cache_file.hpp"

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <system_error>
 
-#include "cache/save.hpp"
+#include "cache_file/save.hpp"
 
 namespace seriatim {
 namespace {

@@ -1,12 +1,12 @@
-#include "cache/save.hpp"
+#include "cache_file/save.hpp"
 
 #include <algorithm>
 #include <utility>
 
 #include "base/format.hpp"
-#include "cache/file_format.hpp"
 #include "cache/impl.hpp"
-#include "cache/save_plan.hpp"
+#include "cache_file/format.hpp"
+#include "cache_file/save_plan.hpp"
 #include "file/bytes.hpp"
 
 #define XXH_INLINE_ALL

@@ -1,4 +1,6 @@
 // The promises of save and restore: everything comes back, and nothing that is not whole is taken.
+#include "seriatim/cache_file.hpp"
+
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -7,8 +9,7 @@
 #include <optional>
 
 #include "base/half.hpp"
-#include "cache/file_testing.hpp"
-#include "seriatim/cache_file.hpp"
+#include "cache_file/cache_file_testing.hpp"
 
 namespace seriatim {
 namespace {

@@ -1,4 +1,4 @@
-#include "cache/read_file.hpp"
+#include "cache_file/opened.hpp"
 
 #include <algorithm>
 #include <cstring>

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "base/format.hpp"
-#include "cache/read_file.hpp"
+#include "cache_file/opened.hpp"
 #include "file/bytes.hpp"
 
 namespace seriatim {

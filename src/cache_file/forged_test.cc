@@ -4,7 +4,7 @@
 #include <cstring>
 #include <functional>
 
-#include "cache/file_testing.hpp"
+#include "cache_file/cache_file_testing.hpp"
 
 namespace seriatim {
 namespace {

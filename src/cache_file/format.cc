@@ -1,4 +1,4 @@
-#include "cache/file_format.hpp"
+#include "cache_file/format.hpp"
 
 #include <charconv>
 #include <cstring>

@@ -10,7 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "cache/file_format.hpp"
+#include "cache_file/format.hpp"
 #include "cache_support.hpp"
 #include "file/file_testing.hpp"
 #include "seriatim/cache_file.hpp"

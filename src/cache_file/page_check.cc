@@ -1,12 +1,12 @@
-#include "cache/page_check.hpp"
+#include "cache_file/page_check.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "base/format.hpp"
-#include "cache/file_format.hpp"
 #include "cache/rows.hpp"
+#include "cache_file/format.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "cache/file_format.hpp"
 #include "cache/layout.hpp"
+#include "cache_file/format.hpp"
 #include "seriatim/cache.hpp"
 #include "seriatim/geometry.hpp"
 

@@ -5,9 +5,9 @@
 
 #include "base/format.hpp"
 #include "base/half.hpp"
-#include "cache/file_format.hpp"
 #include "cache/impl.hpp"
-#include "cache/read_file.hpp"
+#include "cache_file/format.hpp"
+#include "cache_file/opened.hpp"
 #include "seriatim/cache_file.hpp"
 
 namespace seriatim {

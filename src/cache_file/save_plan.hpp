@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "cache/save.hpp"
+#include "cache_file/save.hpp"
 
 namespace seriatim {
 

@@ -1,10 +1,10 @@
-"""Runs what README.md tells a user to type, and holds its C and C++ against the examples that are compiled.
+"""Runs what README.md tells a user to type, and holds C and C++ of the pages against the examples that are compiled.
 
     check_readme.py --root DIR --seriatim BIN
 
 In the ```sh blocks: a line that starts with build/cli/seriatim is run in a copy of the shipped captures and must end
 with 0; a line that starts with scripts/ must name a script that can be run (scripts/clean-room runs those). Each ```cpp
-or ```c block must stand word for word in a file of examples/.
+or ```c block of README.md and docs/ must stand word for word in a file of examples/.
 """
 
 import argparse
@@ -30,10 +30,10 @@ def command_fault(command, root, tool, folder):
     return None
 
 
-def example_fault(block, root, suffix):
+def example_fault(block, root, page, suffix):
     if any(block in path.read_text(encoding="utf-8") for path in (root / "examples").glob(f"*.{suffix}")):
         return None
-    return f"no file of examples/ holds this block:\n{block}"
+    return f"no file of examples/ holds this block of {page.relative_to(root)}:\n{block}"
 
 
 def main():
@@ -46,19 +46,20 @@ def main():
     faults, commands, blocks = [], 0, 0
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(root / "tests" / "fixtures", pathlib.Path(folder) / "tests" / "fixtures")
-        for language, text in BLOCK.findall((root / "README.md").read_text(encoding="utf-8")):
-            if language == "sh":
-                for line in filter(None, (line.split(" #")[0].strip() for line in text.splitlines())):
-                    commands += 1
-                    faults.append(command_fault(line, root, tool, folder))
-            elif language in ("c", "cpp"):
-                blocks += 1
-                faults.append(example_fault(text, root, {"c": "c", "cpp": "cc"}[language]))
+        for page in [root / "README.md", *sorted((root / "docs").rglob("*.md"))]:
+            for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
+                if language == "sh" and page.name == "README.md":
+                    for line in filter(None, (line.split(" #")[0].strip() for line in text.splitlines())):
+                        commands += 1
+                        faults.append(command_fault(line, root, tool, folder))
+                elif language in ("c", "cpp"):
+                    blocks += 1
+                    faults.append(example_fault(text, root, page, {"c": "c", "cpp": "cc"}[language]))
     faults = [fault for fault in faults if fault]
     for fault in faults:
-        print(f"README.md: {fault}", file=sys.stderr)
-    print(f"README.md: {commands} commands and {blocks} blocks of code checked, {len(faults)} faults")
-    return 1 if faults or commands == 0 else 0
+        print(f"check_readme: {fault}", file=sys.stderr)
+    print(f"check_readme: {commands} commands and {blocks} blocks of code checked, {len(faults)} faults")
+    return 1 if faults or commands == 0 or blocks == 0 else 0
 
 
 if __name__ == "__main__":

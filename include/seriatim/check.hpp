@@ -15,9 +15,9 @@
 #include <string_view>
 #include <vector>
 
+#include "seriatim/capture.hpp"
 #include "seriatim/executor.hpp"
 #include "seriatim/geometry.hpp"
-#include "seriatim/replay.hpp"
 #include "seriatim/status.hpp"
 #include "seriatim/tensor.hpp"
 

@@ -5,48 +5,17 @@
 
 #include <cstdint>
 #include <functional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "seriatim/cache.hpp"
+#include "seriatim/capture.hpp"
 #include "seriatim/executor.hpp"
-#include "seriatim/file.hpp"
-#include "seriatim/geometry.hpp"
 #include "seriatim/sequence.hpp"
 #include "seriatim/status.hpp"
 
 namespace seriatim {
-
-// One sparse attention layer's input and, where recorded, its answer. Views point into the file's memory.
-struct Capture {
-  SafetensorsFile file;
-  Geometry geometry;
-  std::int64_t anchor = 0;
-  std::string source;
-  std::vector<float> index_norm_weight;       // [index_dim]
-  std::vector<std::int64_t> query_positions;  // [Q], ascending, each in anchor .. anchor + T - 1
-  ConstTensor index_keys;                     // [T, index_dim]
-  ConstTensor keys;                           // [T, kv_heads, head_dim]
-  ConstTensor values;                         // [T, kv_heads, value_dim]; empty: the leading dims of keys
-  ConstTensor index_queries;                  // [Q, index_heads, index_dim]
-  ConstTensor index_head_weights;             // [Q, index_heads] or empty
-  std::vector<float> sinks;                   // [query_heads] or empty
-  ConstTensor queries;                        // [Q, query_heads, head_dim]
-  ConstTensor expected_rows;                  // [Q, row_capacity] i32, or empty
-  ConstTensor expected_output;                // [Q, query_heads, value_dim] f32, or empty
-
-  Capture(SafetensorsFile opened, const Geometry& admitted) : file(std::move(opened)), geometry(admitted) {}
-
-  std::int64_t tokens() const { return keys.shape[0]; }
-
-  // Errors  Io, Corrupt, Unsupported: as SafetensorsFile::open, a missing tensor or metadata key, another version, a
-  //         shape or dtype that does not fit the geometry (argument = the tensor), a geometry that is not admissible.
-  static Result<Capture> open(const std::string& path);
-  // The same from memory, which must outlive the capture.
-  static Result<Capture> parse(std::span<const std::byte> bytes);
-};
 
 // How one row compares with the captured one, in the order in which the kinds are tried.
 enum class Agreement : std::uint8_t {
@@ -79,9 +48,8 @@ class ReplayPath {
   virtual std::int64_t scratch_bytes() const = 0;
 };
 
-// The most queries that replay() asks of a path at once, and the capacity of its cache in tokens.
+// The most queries that replay() asks of a path at once.
 inline constexpr std::int64_t kReplayQueries = 8;
-std::int64_t replay_capacity_tokens(const Capture& capture);
 
 struct ReplayOptions {
   double margin = -1.0;          // relative margin of `near`; negative: 1e-5 for f32 index keys, 1e-2 for bf16 and f16

@@ -17,7 +17,8 @@
 #include "seriatim/attend.hpp"         // 8 tiles -> output and log-sum-exp
 #include "seriatim/sequence.hpp"       // the path put together
 #include "seriatim/oracle.hpp"         // independent plain definitions
-#include "seriatim/replay.hpp"         // captures of other implementations
+#include "seriatim/capture.hpp"        // what another implementation did, read from a file
+#include "seriatim/replay.hpp"         // and done again here
 #include "seriatim/check.hpp"          // rows of any engine, judged
 #include "seriatim/check_picture.hpp"  // and drawn
 // clang-format on

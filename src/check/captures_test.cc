@@ -7,6 +7,8 @@
 #include <span>
 
 #include "check/row_judge.hpp"
+#include "seriatim/check.hpp"
+#include "seriatim/replay.hpp"
 
 namespace seriatim {
 namespace {

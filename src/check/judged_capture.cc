@@ -5,11 +5,13 @@
 #include <optional>
 
 #include "base/format.hpp"
-#include "replay/filled_cache.hpp"
+#include "capture/filled_cache.hpp"
 #include "seriatim/attend.hpp"
 #include "seriatim/check.hpp"
 #include "seriatim/oracle.hpp"
+#include "seriatim/row.hpp"
 #include "seriatim/score.hpp"
+#include "seriatim/sequence.hpp"
 
 namespace seriatim {
 namespace {

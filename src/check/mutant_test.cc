@@ -8,6 +8,7 @@
 
 #include "base/format.hpp"
 #include "check/mutants_testing.hpp"
+#include "seriatim/row.hpp"
 
 namespace seriatim {
 namespace {

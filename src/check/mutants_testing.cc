@@ -2,6 +2,8 @@
 
 #include <numeric>
 
+#include "seriatim/row.hpp"
+
 namespace seriatim::testing {
 namespace {
 

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "base/format.hpp"
+#include "seriatim/row.hpp"
 
 namespace seriatim {
 namespace {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/format.hpp"
+#include "seriatim/row.hpp"
 #include "seriatim/select.hpp"
 
 namespace seriatim {

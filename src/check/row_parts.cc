@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "seriatim/row.hpp"
+
 namespace seriatim {
 namespace {
 

@@ -6,8 +6,8 @@
 #include <new>
 #include <optional>
 
+#include "capture/filled_cache.hpp"
 #include "replay/digest.hpp"
-#include "replay/filled_cache.hpp"
 #include "replay/verdict.hpp"
 #include "seriatim/score.hpp"
 

@@ -1,12 +1,13 @@
 
+#include "seriatim/capture.hpp"
+
 #include <charconv>
 #include <cstring>
 
 #include "base/admit.hpp"
 #include "base/format.hpp"
 #include "base/half.hpp"
-#include "replay/capture_geometry.hpp"
-#include "seriatim/replay.hpp"
+#include "capture/capture_geometry.hpp"
 
 namespace seriatim {
 namespace {

@@ -6,7 +6,7 @@
 #include <memory>
 
 #include "seriatim/cache.hpp"
-#include "seriatim/replay.hpp"
+#include "seriatim/capture.hpp"
 #include "seriatim/status.hpp"
 
 namespace seriatim {

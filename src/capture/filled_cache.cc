@@ -1,4 +1,4 @@
-#include "replay/filled_cache.hpp"
+#include "capture/filled_cache.hpp"
 
 #include <algorithm>
 #include <cmath>

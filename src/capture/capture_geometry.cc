@@ -1,4 +1,4 @@
-#include "replay/capture_geometry.hpp"
+#include "capture/capture_geometry.hpp"
 
 #include <nlohmann/json.hpp>
 #include <set>

@@ -123,7 +123,7 @@ template <typename Function>
 class Each final : public Task {
  public:
   explicit Each(Function function) : function_(function) {}
-  void run(std::int64_t unit, int) override { function_(unit); }
+  void perform(std::int64_t unit, int) override { function_(unit); }
 
  private:
   Function function_;

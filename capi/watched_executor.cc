@@ -16,7 +16,7 @@ class CountedTask final : public Task {
   CountedTask(Task& inner, std::int64_t units, int concurrency)
       : inner_(inner), units_(units), concurrency_(concurrency) {}
 
-  void run(std::int64_t unit, int worker) override {
+  void perform(std::int64_t unit, int worker) override {
     if (unit < 0 || unit >= units_ || worker < 0 || worker >= concurrency_) {
       outside_ = true;
       return;

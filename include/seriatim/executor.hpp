@@ -9,13 +9,18 @@
 
 namespace seriatim {
 
-// One unit of work. `worker` is below the executor's concurrency(), and no two units run at once with the same worker.
+// Work in units. `worker` is below the executor's concurrency(), and no two units run at once with the same worker.
 class Task {
  public:
-  virtual void run(std::int64_t unit, int worker) = 0;
+  // What an executor calls, on any thread: it does the unit in the default floating-point environment (round to
+  // nearest, subnormals kept, nothing trapped) and leaves the thread's own modes and flags as they were.
+  void run(std::int64_t unit, int worker);
 
  protected:
   ~Task() = default;
+
+ private:
+  virtual void perform(std::int64_t unit, int worker) = 0;
 };
 
 class Executor {

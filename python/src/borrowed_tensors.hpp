@@ -72,7 +72,7 @@ template <typename Each>
 class Units final : public Task {
  public:
   explicit Units(const Each& each) : each_(each) {}
-  void run(std::int64_t unit, int worker) override { each_(unit, worker); }
+  void perform(std::int64_t unit, int worker) override { each_(unit, worker); }
 
  private:
   const Each& each_;

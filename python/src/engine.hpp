@@ -76,7 +76,7 @@ template <typename Each>
 void for_units(Executor& on, std::int64_t units, const Each& each) {
   struct Units final : Task {
     explicit Units(const Each& e) : each(e) {}
-    void run(std::int64_t unit, int worker) override { each(unit, worker); }
+    void perform(std::int64_t unit, int worker) override { each(unit, worker); }
     const Each& each;
   } task(each);
   if (units == 1) return each(0, 0);

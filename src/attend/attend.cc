@@ -3,6 +3,7 @@
 #include "attend/attend_admit.hpp"
 #include "attend/attend_kernels.hpp"
 #include "base/admit.hpp"
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 
 namespace seriatim {
@@ -11,6 +12,7 @@ std::int64_t attend_scratch_floats(const Geometry& geometry) { return attend_blo
 Status attend_row(const LayerView& layer, VisibleRun run, ConstTensor query, std::span<const std::int32_t> row,
                   std::span<const float> sinks, std::span<float> scratch, Tensor output, std::span<float> lse,
                   std::int64_t row_number) {
+  DefaultFloatEnvironment environment;
   const Geometry& geometry = *layer.geometry;
   const auto invalid = [row_number](std::string_view argument, std::string_view what) {
     return attend_fault(Code::kInvalidArgument, argument, what, {row_number, -1});

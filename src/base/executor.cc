@@ -8,6 +8,8 @@
 #include <atomic>
 #include <new>
 
+#include "base/float_environment.hpp"
+
 namespace seriatim {
 namespace {
 
@@ -62,6 +64,11 @@ class TbbExecutor final : public Executor {
 };
 
 }  // namespace
+
+void Task::run(std::int64_t unit, int worker) {
+  DefaultFloatEnvironment environment;
+  perform(unit, worker);
+}
 
 Executor& serial_executor() {
   static SerialExecutor executor;

@@ -19,7 +19,7 @@ class Census final : public Task {
   Census(std::int64_t units, int workers, std::function<void(std::int64_t)> work = {})
       : runs_(static_cast<std::size_t>(units)), busy_(static_cast<std::size_t>(workers)), work_(std::move(work)) {}
 
-  void run(std::int64_t unit, int worker) override {
+  void perform(std::int64_t unit, int worker) override {
     if (worker < 0 || static_cast<std::size_t>(worker) >= busy_.size()) {
       strangers.fetch_add(1);
       return;
@@ -87,7 +87,7 @@ TEST_P(Executors, RunEachUnitOnceWithAWorkerOfItsOwn) {
 TEST_P(Executors, RunNothingForNoUnits) {
   class Forbidden final : public Task {
    public:
-    void run(std::int64_t, int) override { ADD_FAILURE() << "there is no unit"; }
+    void perform(std::int64_t, int) override { ADD_FAILURE() << "there is no unit"; }
   } forbidden;
   executor().run(0, forbidden);
 }
@@ -97,7 +97,7 @@ TEST_P(Executors, AreDoneWhenTheyReturn) {
   class Square final : public Task {
    public:
     explicit Square(std::vector<std::int64_t>& out) : out_(out) {}
-    void run(std::int64_t unit, int) override { out_[static_cast<std::size_t>(unit)] = unit * unit; }
+    void perform(std::int64_t unit, int) override { out_[static_cast<std::size_t>(unit)] = unit * unit; }
 
    private:
     std::vector<std::int64_t>& out_;
@@ -161,7 +161,7 @@ TEST(Executor, AbsurdThreadCountsAreServedByWhatThereCanBe) {
 TEST(Executor, TheSerialOneRunsInOrderOnTheCallersThread) {
   class Order final : public Task {
    public:
-    void run(std::int64_t unit, int worker) override {
+    void perform(std::int64_t unit, int worker) override {
       EXPECT_EQ(worker, 0);
       EXPECT_EQ(std::this_thread::get_id(), caller);
       EXPECT_EQ(unit, next++);

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "cache/impl.hpp"
 
@@ -40,6 +41,7 @@ Result<SequenceId> Cache::fork(SequenceId sequence) {
 }
 
 Status Cache::evict_prefix(SequenceId sequence, std::int64_t tokens) {
+  DefaultFloatEnvironment environment;
   return guarded([&]() -> Status {
     const std::lock_guard writing(impl_->writing);
     const auto entry = impl_->find_unstaged(sequence);
@@ -57,6 +59,7 @@ Status Cache::evict_prefix(SequenceId sequence, std::int64_t tokens) {
 }
 
 Status Cache::copy(SequenceId source, std::int64_t first_position, std::int64_t tokens, SequenceId destination) {
+  DefaultFloatEnvironment environment;
   return guarded([&]() -> Status {
     const std::lock_guard writing(impl_->writing);
     const Impl::Entry* from = impl_->find(source);

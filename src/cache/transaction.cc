@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "cache/impl.hpp"
 
@@ -57,6 +58,7 @@ Transaction& Transaction::operator=(Transaction&& other) noexcept {
 Transaction::~Transaction() { rollback(); }
 
 Status Transaction::append(SequenceId sequence, std::int64_t layer, const TokenBatch& tokens) {
+  DefaultFloatEnvironment environment;
   return guarded([&]() -> Status {
     if (!staged_) return ended();
     Cache::Impl& cache = *staged_->cache;

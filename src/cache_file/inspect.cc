@@ -3,6 +3,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "base/half.hpp"
 #include "cache/impl.hpp"
@@ -73,6 +74,7 @@ Result<CacheFileInfo> read_cache_file(const std::string& path) {
 
 // A cache that takes nothing but this file is what judges it.
 Status verify_cache_file(const std::string& path) {
+  DefaultFloatEnvironment environment;
   return guarded([&]() -> Status {
     auto info = read_cache_file(path);
     if (!info.ok()) return info.status();

@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "cache/impl.hpp"
 #include "cache_file/format.hpp"
@@ -174,6 +175,7 @@ Ref<const SequenceState> make_state(const Ref<Store>& store, const LoadedPages& 
 }  // namespace
 
 Result<std::vector<RestoredSequence>> Cache::restore(const std::string& path, RestoreMode mode) {
+  DefaultFloatEnvironment environment;
   return guarded([&]() -> Result<std::vector<RestoredSequence>> {
     auto file = CacheFile::open(path);
     if (!file.ok()) return file.status();

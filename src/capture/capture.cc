@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "base/admit.hpp"
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "base/half.hpp"
 #include "capture/capture_geometry.hpp"
@@ -156,11 +157,13 @@ Result<Capture> admit_capture(const SafetensorsFile& file) {
 }  // namespace
 
 Result<Capture> Capture::open(const std::string& path) {
+  DefaultFloatEnvironment environment;
   const auto file = SafetensorsFile::open(path);
   return file.ok() ? admit_capture(*file) : file.status();
 }
 
 Result<Capture> Capture::parse(std::span<const std::byte> bytes) {
+  DefaultFloatEnvironment environment;
   const auto file = SafetensorsFile::parse(bytes);
   return file.ok() ? admit_capture(*file) : file.status();
 }

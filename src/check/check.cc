@@ -5,6 +5,7 @@
 #include <limits>
 #include <new>
 
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "check/outputs.hpp"
 #include "check/repeats.hpp"
@@ -74,7 +75,7 @@ class Checker final : public Task {
     return std::move(report_);
   }
 
-  void run(std::int64_t unit, int worker) override {
+  void perform(std::int64_t unit, int worker) override {
     UnitResult& result = results_[static_cast<std::size_t>(unit)];
     const std::int64_t first = first_ + unit * kUnitRows;
     const std::int64_t end = std::min(first + kUnitRows, about_.rows);
@@ -171,6 +172,7 @@ class Checker final : public Task {
 }  // namespace
 
 Result<CheckReport> check(const Selection& selection, const CheckOptions& options) {
+  DefaultFloatEnvironment environment;
   if (!(options.margin >= 0.0))
     return Status::error(Code::kInvalidArgument, "margin", formatted("margin: {} is below 0", options.margin));
   if (options.findings_per_promise < 0)

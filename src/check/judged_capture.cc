@@ -4,6 +4,7 @@
 #include <new>
 #include <optional>
 
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "capture/filled_cache.hpp"
 #include "seriatim/attend.hpp"
@@ -135,6 +136,7 @@ Result<std::unique_ptr<Selection>> Judge::rows(const Selection* selection) const
 
 Status Judge::output(std::int64_t query, std::span<const std::int32_t> row, std::span<float> ours,
                      std::span<double> exact) const {
+  DefaultFloatEnvironment environment;
   const Geometry& g = capture_.geometry;
   auto workspace = Workspace::create(g, capture_.tokens());
   if (!workspace.ok()) return workspace.status();
@@ -159,6 +161,7 @@ Status Judge::output(std::int64_t query, std::span<const std::int32_t> row, std:
 }  // namespace
 
 Result<std::unique_ptr<JudgedCapture>> judge_with(Capture capture) {
+  DefaultFloatEnvironment environment;
   try {
     auto judge = std::make_unique<Judge>(std::move(capture));
     if (Status s = judge->load(); !s.ok()) return s;

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/float_environment.hpp"
 #include "seriatim/check_picture.hpp"
 #include "seriatim/row.hpp"
 
@@ -102,6 +103,7 @@ class Painter {
 
 Result<RowImage> draw_rows(const Selection& selection, const CheckReport& report, std::int64_t most_rows,
                            std::int64_t most_columns) {
+  DefaultFloatEnvironment environment;
   try {
     const Selection::About& about = selection.about();
     RowImage image;
@@ -128,6 +130,7 @@ Result<RowImage> draw_rows(const Selection& selection, const CheckReport& report
 }
 
 Result<RowDetail> row_detail(const Selection& selection, std::int64_t row, std::int64_t most_ranked) {
+  DefaultFloatEnvironment environment;
   try {
     const Selection::About& about = selection.about();
     RowDetail detail;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "device/backends.hpp"
 #include "device/kernel_text.hpp"
@@ -78,6 +79,7 @@ std::string DeviceInfo::lacks() const {
 }
 
 Result<std::vector<DeviceInfo>> list_devices() {
+  DefaultFloatEnvironment environment;
   const device::Found found = device::find_all();
   if (!found.asked) return found.fault;
   std::vector<DeviceInfo> infos;
@@ -86,6 +88,7 @@ Result<std::vector<DeviceInfo>> list_devices() {
 }
 
 Result<std::shared_ptr<Device>> Device::open(std::string_view name, const DeviceOptions& options) {
+  DefaultFloatEnvironment environment;
   const device::Found found = device::find_all();
   if (!found.asked) return found.fault;
   auto opened = device::open_one(found.devices, name, options);
@@ -112,6 +115,7 @@ Result<std::byte*> Device::Impl::host_bytes(std::int64_t bytes) {
 }
 
 Result<const device::Program*> Device::Impl::program(const Geometry& geometry) {
+  DefaultFloatEnvironment environment;
   for (const auto& built : programs) {
     if (built->kv_dtype == geometry.kv_dtype() && built->index_dtype == geometry.index_dtype()) return built.get();
   }
@@ -131,6 +135,7 @@ Status Device::Impl::read(const device::Buffer& from, void* to, std::int64_t byt
 }
 
 Status Device::Impl::finish() {
+  DefaultFloatEnvironment environment;
   Status status = driver->finish();
   if (!status.ok()) ++epoch;
   return status;

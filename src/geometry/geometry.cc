@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "base/checked.hpp"
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "base/inv_freq.hpp"
 
@@ -115,6 +116,7 @@ Status check_bytes(const GeometryOptions& o) {
 }  // namespace
 
 Result<Geometry> Geometry::admit(GeometryOptions options) {
+  DefaultFloatEnvironment environment;
   if (options.value_dim == 0) options.value_dim = options.head_dim;
   for (auto check : {check_extents, check_relations, check_rotation, check_scalars, check_bytes}) {
     if (Status status = check(options); !status.ok()) return status;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/admit.hpp"
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "base/half.hpp"
 #include "index/index_ref.hpp"
@@ -120,6 +121,7 @@ std::int64_t pool_scratch_floats(const Geometry& geometry) {
 
 Status pool_keys_with(Kernels kernels, const Geometry& geometry, const ConstTensor& norm_weight, const ConstTensor& raw,
                       std::int64_t first_position, const Coordinates* coordinates, const Tensor& pooled) {
+  DefaultFloatEnvironment environment;
   const std::int64_t dim = geometry.index_dim();
   const std::int64_t tokens = geometry.group_tokens();
   if (Status s = admit_norm_weight(geometry, norm_weight); !s.ok()) return s;
@@ -168,6 +170,7 @@ Result<Pooler> Pooler::create(const Geometry& geometry, Kernels kernels) {
 
 float Pooler::pool(const float* norm_weight, const std::byte* raw, std::int64_t groups, std::int64_t first_position,
                    const Coordinates* at, std::byte* pooled) {
+  DefaultFloatEnvironment environment;
   const std::int64_t element_bytes = dtype_bytes(geometry_.index_dtype());
   std::array<Coordinates, kPoolGroups> text;
   for (std::int64_t g = 0; at == nullptr && g < groups; ++g) {
@@ -209,6 +212,7 @@ Status pack_pooled_keys(const Geometry& geometry, ConstTensor pooled, std::byte*
 Status prepare_index_queries_with(Kernels kernels, const Geometry& geometry, const ConstTensor& norm_weight,
                                   const ConstTensor& raw, const std::int64_t* positions, const Coordinates* coordinates,
                                   const Tensor& prepared) {
+  DefaultFloatEnvironment environment;
   const std::int64_t dim = geometry.index_dim();
   const std::int64_t heads = geometry.index_heads();
   if (Status s = admit_norm_weight(geometry, norm_weight); !s.ok()) return s;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/exp.hpp"
+#include "base/float_environment.hpp"
 #include "base/fma.hpp"
 #include "base/format.hpp"
 #include "base/half.hpp"
@@ -162,6 +163,7 @@ Result<std::int64_t> dense_row(const Geometry& geometry, VisibleRun run, std::sp
 
 Status dense_attend(const Geometry& geometry, std::int64_t visible, ConstTensor query, const DenseTokens& tokens,
                     std::span<const float> sinks, Tensor output, std::span<float> lse) {
+  DefaultFloatEnvironment environment;
   if (Status s = check_ceiling(geometry, visible); !s.ok()) return s;
   if (Status s = admit_oracle_tokens(geometry, query, tokens, visible, sinks); !s.ok()) return s;
   if (!is_float(output.dtype)) return oracle_fault("output", formatted("dtype {}", dtype_name(output.dtype)));

@@ -5,6 +5,7 @@
 #include <new>
 #include <vector>
 
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "base/half.hpp"
 #include "oracle/admit_oracle.hpp"
@@ -82,6 +83,7 @@ Status check_entries(const Geometry& geometry, const DenseTokens& tokens, std::s
 
 Status score_f64(const Geometry& geometry, ConstTensor query, ConstTensor head_weights, ConstTensor pooled,
                  std::span<double> scores) {
+  DefaultFloatEnvironment environment;
   const std::int64_t heads = geometry.index_heads();
   const std::int64_t dim = geometry.index_dim();
   if (Status s = admit_view("query", query, geometry.index_dtype(), {heads, dim}); !s.ok()) return s;
@@ -107,6 +109,7 @@ Status score_f64(const Geometry& geometry, ConstTensor query, ConstTensor head_w
 Status attend_f64(const Geometry& geometry, ConstTensor query, const DenseTokens& tokens,
                   std::span<const std::int64_t> row, std::span<const float> sinks, std::span<double> output,
                   std::span<double> lse) {
+  DefaultFloatEnvironment environment;
   if (Status s = admit_oracle_tokens(geometry, query, tokens, 0, sinks); !s.ok()) return s;
   if (Status s = check_entries(geometry, tokens, row); !s.ok()) return s;
   if (Status s = admit_oracle_size("output", output.size(), geometry.query_heads() * geometry.value_dim(), false);

@@ -6,6 +6,7 @@
 #include <new>
 #include <optional>
 
+#include "base/float_environment.hpp"
 #include "capture/filled_cache.hpp"
 #include "replay/digest.hpp"
 #include "replay/verdict.hpp"
@@ -206,6 +207,7 @@ bool Replay::agrees() const {
 }
 
 Result<Replay> replay(const Capture& capture, const ReplayOptions& options) {
+  DefaultFloatEnvironment environment;
   try {
     return Player(capture, options).run();
   } catch (const std::bad_alloc&) {

@@ -6,6 +6,7 @@
 
 #include "base/admit.hpp"
 #include "base/aligned_buffer.hpp"
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "score/score_kernels.hpp"
 
@@ -64,6 +65,7 @@ void score_into(const ScoreKernels& kernels, ScoreBlock block, std::span<float> 
 
 Status score_groups(const Geometry& geometry, ConstTensor query, ConstTensor head_weights, const PooledKeys& pooled,
                     std::span<float> scores) {
+  DefaultFloatEnvironment environment;
   const std::int64_t heads = geometry.index_heads();
   if (Status s = admit_view("index_queries", query, geometry.index_dtype(), {heads, geometry.index_dim()}); !s.ok())
     return s;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "select/select_kernels.hpp"
 #include "select/select_ref.hpp"
@@ -38,6 +39,7 @@ std::int64_t select_scratch_entries(std::int64_t groups) { return groups; }
 
 Result<std::int64_t> select_with(Kernels kernels, std::span<const float> scores, std::int64_t keep, NanPolicy nan,
                                  std::span<std::int32_t> scratch, std::span<std::int32_t> chosen, std::int64_t row) {
+  DefaultFloatEnvironment environment;
   const auto invalid = [row](std::string_view argument, std::string_view what) {
     return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, what), {row, -1});
   };

@@ -51,7 +51,7 @@ class Admission final : public Task {
     return admit_rows(count);
   }
 
-  void run(std::int64_t query, int) override {
+  void perform(std::int64_t query, int) override {
     if (!admit_query(query).ok()) fault_.note(query);
   }
 

@@ -42,7 +42,7 @@ class BlockTask final : public Task {
 
   std::int64_t units() const { return (batch_.count() + block_ - 1) / block_ * kv_heads_; }
 
-  void run(std::int64_t unit, int worker) override {
+  void perform(std::int64_t unit, int worker) override {
     const std::int64_t first = unit / kv_heads_ * block_;
     const std::int64_t count = std::min(block_, batch_.count() - first);
     std::array<std::span<const std::int32_t>, kMostBlockQueries> rows;
@@ -96,7 +96,7 @@ class HeadTask final : public Task {
 
   std::int64_t units() const { return batch_.count() * batch_.layer.geometry->kv_heads() * parts_; }
 
-  void run(std::int64_t unit, int worker) override {
+  void perform(std::int64_t unit, int worker) override {
     const Geometry& geometry = *batch_.layer.geometry;
     const std::int64_t pair = unit / parts_;
     const std::int64_t query = pair / geometry.kv_heads();
@@ -165,7 +165,7 @@ class SplitTask final : public Task {
     }
   }
 
-  void run(std::int64_t unit, int worker) override {
+  void perform(std::int64_t unit, int worker) override {
     if (folding_) {
       const HeadPart part = part_of_heads(*batch_.layer.geometry, unit % fold_parts_, fold_parts_);
       const std::int64_t folded = unit / fold_parts_;

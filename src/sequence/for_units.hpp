@@ -14,7 +14,7 @@ void for_units(Executor& executor, std::int64_t units, const Each& each) {
   class EachTask final : public Task {
    public:
     explicit EachTask(const Each& each) : each_(each) {}
-    void run(std::int64_t unit, int worker) override { each_(unit, worker); }
+    void perform(std::int64_t unit, int worker) override { each_(unit, worker); }
 
    private:
     const Each& each_;

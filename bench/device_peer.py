@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""device_peer.py [--tokens N] [--prefill Q] [--device cuda]: what torch takes for the same step on the same GPU, as one JSON.
+"""device_peer.py [--tokens N] [--prefill Q] [--device cuda]: what torch takes for the same step on the same GPU, as one
+JSON.
 
-QSA's real geometry in bf16: the relu'd scores of 4 index heads, topk of 512 groups, their sorted tokens by index_select, and
-scaled_dot_product_attention over them. torch's own choice of kernels; ties and the order of sums are torch's, so the bits are not
-compared. `topk_attend` is the step without the scores, which is what a layer pays when they are given."""
+QSA's real geometry in bf16: the relu'd scores of 4 index heads, topk of 512 groups, their sorted tokens by
+index_select, and scaled_dot_product_attention over them. torch's own choice of kernels; ties and the order of sums are
+torch's, so the bits are not compared. `topk_attend` is the step without the scores, which is what a layer pays when
+they are given."""
 
 import argparse
 import json
@@ -32,7 +34,8 @@ def seconds_of(work, device, limit=0.5):
 def step(tokens, queries, device):
     draw = lambda *shape: torch.randn(*shape, device=device, dtype=torch.bfloat16)
     keys, values = draw(tokens, KV_HEADS, DIM), draw(tokens, KV_HEADS, DIM)
-    pooled, index_queries, asked = draw(tokens // GROUP, INDEX_DIM), draw(queries, INDEX_HEADS, INDEX_DIM), draw(queries, HEADS, 1, DIM)
+    pooled, index_queries = draw(tokens // GROUP, INDEX_DIM), draw(queries, INDEX_HEADS, INDEX_DIM)
+    asked = draw(queries, HEADS, 1, DIM)
     in_group = torch.arange(GROUP, device=device)
 
     def score():
@@ -64,7 +67,8 @@ def main():
     given = parser.parse_args()
     name = torch.cuda.get_device_name() if given.device == "cuda" else "this machine's CPU"
     with torch.inference_mode():
-        report = {"torch": torch.__version__, "product": name, "visible_tokens": given.tokens, "decode": step(given.tokens, 1, given.device),
+        report = {"torch": torch.__version__, "product": name, "visible_tokens": given.tokens,
+                  "decode": step(given.tokens, 1, given.device),
                   "prefill": step(given.tokens, given.prefill, given.device)}
     print(json.dumps(report, indent=2))
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""What common ways to select break: torch.topk, NumPy argpartition and a bounded heap as engines, judged by `seriatim check`.
+"""What common ways to select break: torch.topk, NumPy argpartition and a bounded heap as engines, judged by `seriatim
+check`.
 
     judge_engines.py --seriatim BIN [--torch] [--keep DIR]
 
@@ -25,7 +26,8 @@ from selection import select_row  # noqa: E402
 
 GROUP, BUDGET = 4, 2048
 KEPT = BUDGET // GROUP
-VISIBLE = [0, 1, 3, 4, 7, 2047, 2048, 2049, 2051, 2052, 2053, 2055, 2056, 2100, 2500, 3001, 4096, 4097, 4099, 8191, 8192, 8193, 16383, 16384]
+VISIBLE = [0, 1, 3, 4, 7, 2047, 2048, 2049, 2051, 2052, 2053, 2055, 2056, 2100, 2500, 3001, 4096, 4097, 4099, 8191,
+           8192, 8193, 16383, 16384]
 PROMISES = ["range", "duplicate", "width", "expansion", "tail", "membership", "tie", "order", "dense"]
 
 
@@ -80,7 +82,8 @@ def torch_engines():
             return expand((best.sort().values if order else best).tolist(), visible)
         return engine
 
-    return {f"torch.topk {torch.__version__.split('+')[0]}, as it comes": topk(False), "torch.topk, indices sorted": topk(True)}
+    return {f"torch.topk {torch.__version__.split('+')[0]}, as it comes": topk(False),
+            "torch.topk, indices sorted": topk(True)}
 
 
 def draw(rng, kind, groups):
@@ -104,8 +107,10 @@ def judge(tool, engine, kind, path):
     width, groups = max(map(len, rows)), max(map(len, given))
     padded = np.array([row + [-1] * (width - len(row)) for row in rows], "<i4")
     scores = np.array([np.append(s, np.zeros(groups - len(s), "f4")) for s in given], "<f4")
-    tensors = {"rows": Tensor("I32", padded), "visible": Tensor("I64", np.array(VISIBLE, "<i8")), "scores": Tensor("F32", scores)}
-    save(path, tensors, {"seriatim": "selection/1", "group_tokens": str(GROUP), "budget_tokens": str(BUDGET), "engine": path.stem})
+    tensors = {"rows": Tensor("I32", padded), "visible": Tensor("I64", np.array(VISIBLE, "<i8")),
+               "scores": Tensor("F32", scores)}
+    save(path, tensors, {"seriatim": "selection/1", "group_tokens": str(GROUP), "budget_tokens": str(BUDGET),
+                         "engine": path.stem})
     done = subprocess.run([tool, "check", path, "--json", "-"], text=True, capture_output=True, check=False)
     if done.returncode not in (0, 1):
         sys.exit(done.stderr)
@@ -118,7 +123,8 @@ def main():
     parser.add_argument("--torch", action="store_true")
     parser.add_argument("--keep", type=pathlib.Path)
     arguments = parser.parse_args()
-    engines = {"the rule (tests/oracle)": rule, f"numpy.argsort {np.__version__}, sorted": argsort, "numpy.argpartition, as it comes": argpartition,
+    engines = {"the rule (tests/oracle)": rule, f"numpy.argsort {np.__version__}, sorted": argsort,
+               "numpy.argpartition, as it comes": argpartition,
                "a bounded heap, sorted": heap, "tokens over copied scores": by_token, "the rule over f16 scores": half}
     if arguments.torch:
         engines.update(torch_engines())

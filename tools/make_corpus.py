@@ -111,7 +111,8 @@ def bad_npy():
     }
 
 
-CAPTURE_GEOMETRY = {"group_tokens": 2, "budget_tokens": 4, "query_heads": 2, "kv_heads": 1, "head_dim": 3, "index_heads": 2,
+CAPTURE_GEOMETRY = {"group_tokens": 2, "budget_tokens": 4, "query_heads": 2, "kv_heads": 1, "head_dim": 3,
+                    "index_heads": 2,
                     "index_dim": 4, "index_rotary_dim": 2, "rope_theta": 100.0, "norm_eps": 1e-6}
 
 
@@ -155,8 +156,10 @@ def selections():
     groups = np.array([[0, 1], [2, 0], [1, 3], [-1, -1]], np.int64)
     return {
         "bare": serialize({"rows": rows, "visible": visible}, rule),
-        "scored": serialize({"rows": rows, "visible": visible, "scores": scores, "output": np.zeros((4, 1, 2), np.float32)}, {**rule, "engine": "seed"}),
-        "groups": serialize({"rows": groups, "visible": visible.astype(np.int32), "scores": scores}, {**rule, "unit": "group", "anchor": "3"}),
+        "scored": serialize({"rows": rows, "visible": visible, "scores": scores,
+                             "output": np.zeros((4, 1, 2), np.float32)}, {**rule, "engine": "seed"}),
+        "groups": serialize({"rows": groups, "visible": visible.astype(np.int32), "scores": scores},
+                            {**rule, "unit": "group", "anchor": "3"}),
     }
 
 

@@ -1,4 +1,5 @@
-"""Makes tests/fixtures/recorded from a small random DeepSeek-V3.2, through `seriatim.record`, or shows that it has not changed.
+"""Makes tests/fixtures/recorded from a small random DeepSeek-V3.2, through `seriatim.record`, or shows that it has not
+changed.
 
     python3 tools/make_recorded_capture.py                write tests/fixtures/recorded anew
     python3 tools/make_recorded_capture.py --out DIR      write elsewhere
@@ -34,8 +35,10 @@ SEED, PAD_SLOTS, TOKENS = 20305, 5, 120
 def make_model():
     torch.manual_seed(SEED)
     config = DeepseekV32Config(
-        vocab_size=512, hidden_size=64, intermediate_size=64, num_hidden_layers=1, mlp_layer_types=["dense"], num_attention_heads=4,
-        num_key_value_heads=4, kv_lora_rank=16, q_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12, index_topk=48,
+        vocab_size=512, hidden_size=64, intermediate_size=64, num_hidden_layers=1, mlp_layer_types=["dense"],
+        num_attention_heads=4,
+        num_key_value_heads=4, kv_lora_rank=16, q_lora_rank=32, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=12,
+        index_topk=48,
         index_head_dim=12, index_n_heads=8, initializer_range=0.2, pad_token_id=0,
     )
     config._attn_implementation = "eager"
@@ -54,7 +57,8 @@ def make(folder):
         with seriatim.record(model, scratch, what="both") as recording:
             first = 0
             for count in [70, slots - 70 - 8] + [1] * 8:
-                model(ids[:, first : first + count], attention_mask=mask[:, : first + count], cache=cache, use_cache=True)
+                model(ids[:, first : first + count], attention_mask=mask[:, : first + count], cache=cache,
+                      use_cache=True)
                 first += count
         for path in recording.files:
             shutil.copy(path, folder / NAMES[path.name])
@@ -62,7 +66,8 @@ def make(folder):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="compare with tests/fixtures/recorded; write nothing there")
+    parser.add_argument("--check", action="store_true",
+                        help="compare with tests/fixtures/recorded; write nothing there")
     parser.add_argument("--out", type=Path, default=FIXTURES, help="folder to write to")
     options = parser.parse_args()
     found = {"torch": torch.__version__.split("+")[0], "transformers": transformers.__version__}
@@ -76,7 +81,8 @@ def main():
         return
     with tempfile.TemporaryDirectory() as folder:
         make(Path(folder))
-        changed = [name for name in NAMES.values() if (Path(folder) / name).read_bytes() != (FIXTURES / name).read_bytes()]
+        changed = [name for name in NAMES.values()
+                   if (Path(folder) / name).read_bytes() != (FIXTURES / name).read_bytes()]
     print("\n".join(f"{name}: CHANGED" for name in changed) or f"{len(NAMES)} files, unchanged")
     sys.exit(1 if changed else 0)
 

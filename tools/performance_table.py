@@ -21,9 +21,12 @@ def main():
     machine = run["machine"]
     print(f"{machine['cpu']}, kernels {machine['kernels']}, {machine['build']}, {machine['date']}.\n")
     for limits in machine["limits"]:
-        print(f"- {limits['threads']} thread(s): fma peak {2 * limits['fma_per_ns']:.0f} GFLOP/s; reads {limits['dram_bytes_per_ns']:.1f} GB/s from"
-              f" DRAM ({limits['runs_bytes_per_ns']:.1f} in scattered runs of 2 KiB), {limits['l3_bytes_per_ns']:.0f} from 4 MiB, {limits['l2_bytes_per_ns']:.0f} from 256 KiB a thread")
-    print("\n| measure | median | spread | limit | to limit | peers, times slower | target | met |\n|---|---|---|---|---|---|---|---|")
+        print(f"- {limits['threads']} thread(s): fma peak {2 * limits['fma_per_ns']:.0f} GFLOP/s; "
+              f"reads {limits['dram_bytes_per_ns']:.1f} GB/s from DRAM "
+              f"({limits['runs_bytes_per_ns']:.1f} in scattered runs of 2 KiB), "
+              f"{limits['l3_bytes_per_ns']:.0f} from 4 MiB, {limits['l2_bytes_per_ns']:.0f} from 256 KiB a thread")
+    print("\n| measure | median | spread | limit | to limit | peers, times slower | target | met |")
+    print("|---|---|---|---|---|---|---|---|")
     for m in run["measures"]:
         limit = duration(m["limit_ns"]) if m["limit_ns"] else ""
         ratio = f"{m['to_limit']:.2f}" if m["to_limit"] else ""
@@ -31,7 +34,8 @@ def main():
         met = {True: "yes", False: "**no**", None: ""}[m["met"]]
         if "limits_ratio" in m:
             met += f" (the limits' own ratio: {m['limits_ratio']:.2f})"
-        print(f"| {m['name']} | {duration(m['median_ns'])} | {100 * m['spread']:.0f} % | {limit} | {ratio} | {peers} | {m['target']} | {met} |")
+        print(f"| {m['name']} | {duration(m['median_ns'])} | {100 * m['spread']:.0f} % | {limit} | {ratio} | "
+              f"{peers} | {m['target']} | {met} |")
 
 
 if __name__ == "__main__":

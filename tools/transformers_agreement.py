@@ -4,12 +4,12 @@
     python3 tools/transformers_agreement.py --long      16,384 tokens, and 200 greedy tokens across 2,052
     python3 tools/transformers_agreement.py --long --only greedy --dtypes bf16
 
-Which leaves nothing to belief. Every row that Seriatim chose, of every sparse layer, is judged against Transformers' own
-selection for the very same hidden states: exact, tie (equal scores in f64), near (within the margin of `seriatim run`) or
-wrong. The attention outputs are compared with f64 over the same rows, and so are eager's. Logits are compared with those of
-an eager model that attends the same rows and asks the same experts, beside them those of sdpa with that eager model. Greedy
-generations are compared token by token; at a first difference the gap of the two best logits must be smaller than the
-logits' distance.
+Which leaves nothing to belief. Every row that Seriatim chose, of every sparse layer, is judged against Transformers'
+own selection for the very same hidden states: exact, tie (equal scores in f64), near (within the margin of `seriatim
+run`) or wrong. The attention outputs are compared with f64 over the same rows, and so are eager's. Logits are compared
+with those of an eager model that attends the same rows and asks the same experts, beside them those of sdpa with that
+eager model. Greedy generations are compared token by token; at a first difference the gap of the two best logits must
+be smaller than the logits' distance.
 """
 
 import argparse
@@ -31,14 +31,14 @@ from support_models import (INDEXED, LINEAR, Watcher, attentions_of, draw_ids, f
                             kept_experts, make_model)
 
 LAYERS = (INDEXED, LINEAR, INDEXED)
-# With four random index heads a group in sixteen scores exactly 0, so that just past the budget nearly every row is a tie;
-# eight leave one in 256.
+# With four random index heads a group in sixteen scores exactly 0, so that just past the budget nearly every row is a
+# tie; eight leave one in 256.
 INDEX_HEADS = 8
-# On logits that reach 3, between Seriatim and eager over the same rows and experts. Where Seriatim's difference comes from the
-# rest of the model, sdpa's is as large: the bound is twice sdpa's too.
+# On logits that reach 3, between Seriatim and eager over the same rows and experts. Where Seriatim's difference comes
+# from the rest of the model, sdpa's is as large: the bound is twice sdpa's too.
 BOUND = {torch.float32: 1e-4, torch.bfloat16: 1.0}
-# On attention outputs against f64, in units of the last place of the largest element of a head's output. In bf16 that is the
-# one rounding at the end; in f32 a row of 2,051 tokens adds up its own.
+# On attention outputs against f64, in units of the last place of the largest element of a head's output. In bf16 that
+# is the one rounding at the end; in f32 a row of 2,051 tokens adds up its own.
 ULPS = {torch.float32: 32.0, torch.bfloat16: 0.51}
 BLOCK = 1024  # queries that the eager model is given at once, so that its mask fits
 
@@ -56,7 +56,8 @@ class Proof(NamedTuple):
 
 
 def ulps_of(output, exact):
-    """`output` and `exact` [queries, heads, dim]: the largest distance in units of the last place of each head's largest element."""
+    """`output` and `exact` [queries, heads, dim]: the largest distance in units of the last place of each head's
+    largest element."""
     last_place = torch.exp2(exact.abs().amax(-1).log2().floor()) * torch.finfo(output.dtype).eps
     return float(((output.double() - exact).abs().amax(-1) / last_place).max())
 
@@ -73,12 +74,14 @@ def attention_ulps(seen, queries):
     exact = (logits.softmax(-1) @ values).transpose(0, 1)
     mask = torch.zeros(allowed.shape, dtype=query.dtype).masked_fill(~allowed, torch.finfo(query.dtype).min)
     module = types.SimpleNamespace(num_key_value_groups=repeats, training=False)
-    eager = eager_attention_forward(module, query[None], seen.keys, seen.values, mask[None, None], attention.scaling)[0][0]
+    eager = eager_attention_forward(module, query[None], seen.keys, seen.values, mask[None, None],
+                                    attention.scaling)[0][0]
     return ulps_of(seen.output[0, queries], exact), ulps_of(eager, exact)
 
 
 def logits_of(model, ids, rows, experts):
-    """Logits of a model of Transformers' that attends `rows` and asks `experts`, in blocks, and how many tokens would not have."""
+    """Logits of a model of Transformers' that attends `rows` and asks `experts`, in blocks, and how many tokens would
+    not have."""
     with forced_rows(model, rows), forced_experts(model, experts) as others:
         cache = DynamicCache(config=model.config)
         blocks = [model(ids[:, at : at + BLOCK], cache=cache).logits.float() for at in range(0, ids.shape[1], BLOCK)]
@@ -97,8 +100,10 @@ def prove(dtype, tokens, queries, seed=0):
         expected, others = logits_of(eager, ids, watcher.rows, experts)
         eager.config._attn_implementation = "sdpa"
         by_sdpa, _ = logits_of(eager, ids, watcher.rows, experts)
-        dropped = sum(int((watcher.counts[a.layer_idx][0, queries] < torch.tensor(queries) + 1).sum()) for a in attentions_of(eager))
-    return Proof(rows, worst, dropped, *(max(of_layers) for of_layers in zip(*ulps)), float((logits - expected).abs().max()),
+        dropped = sum(int((watcher.counts[a.layer_idx][0, queries] < torch.tensor(queries) + 1).sum())
+                      for a in attentions_of(eager))
+    return Proof(rows, worst, dropped, *(max(of_layers) for of_layers in zip(*ulps)),
+                 float((logits - expected).abs().max()),
                  float((by_sdpa - expected).abs().max()), float(expected.abs().max()), others)
 
 
@@ -113,7 +118,8 @@ def generate(dtype, prompt, tokens, seed=0):
     model = st.enable(copy.deepcopy(eager))
     ids = draw_ids(1, prompt)
     with torch.inference_mode():
-        one, other = (m.generate(ids, max_new_tokens=tokens, do_sample=False, attention_mask=torch.ones_like(ids))[0] for m in (eager, model))
+        one, other = (m.generate(ids, max_new_tokens=tokens, do_sample=False, attention_mask=torch.ones_like(ids))[0]
+                      for m in (eager, model))
         differ = (one != other).nonzero().flatten()
         if not len(differ):
             return Generation(len(one), None, "")
@@ -126,7 +132,8 @@ def generate(dtype, prompt, tokens, seed=0):
 
 
 COLUMNS = ("dtype", "tokens", "rows judged", "exact", "tie", "near", "wrong", "largest margin", "rows that drop tokens",
-           "attention against f64, ulp", "eager's, ulp", "logits against eager", "sdpa's", "logits reach", "tokens eager would route elsewhere")
+           "attention against f64, ulp", "eager's, ulp", "logits against eager", "sdpa's", "logits reach",
+           "tokens eager would route elsewhere")
 
 
 def show_rows(dtypes, long):
@@ -138,9 +145,11 @@ def show_rows(dtypes, long):
     for dtype in dtypes:
         found = prove(dtype, tokens, queries)
         rows = found.rows
-        cells = (str(dtype)[6:], f"{tokens:,}", f"{sum(rows.values()):,}", f"{rows['exact']:,}", rows["tie"], rows["near"], rows["wrong"],
+        cells = (str(dtype)[6:], f"{tokens:,}", f"{sum(rows.values()):,}", f"{rows['exact']:,}", rows["tie"],
+                 rows["near"], rows["wrong"],
                  f"{found.worst_margin:.2g}", f"{found.dropped_rows:,}", f"{found.ulps:.2f}", f"{found.eager_ulps:.2f}",
-                 f"{found.largest_difference:.2g}", f"{found.sdpa_difference:.2g}", f"{found.logits_scale:.2g}", found.other_experts)
+                 f"{found.largest_difference:.2g}", f"{found.sdpa_difference:.2g}", f"{found.logits_scale:.2g}",
+                 found.other_experts)
         print(f"| {' | '.join(str(cell) for cell in cells)} |", flush=True)
         holds = holds and not rows["wrong"] and found.ulps <= ULPS[dtype]
         holds = holds and found.largest_difference <= min(BOUND[dtype], 2 * found.sdpa_difference)
@@ -152,7 +161,9 @@ def show_greedy(dtypes, long):
     for dtype in dtypes:
         found = generate(dtype, 1952 if long else 2020, 200 if long else 60)
         holds = holds and (found.first_difference is None or bool(found.explanation))
-        what = "equal" if found.first_difference is None else f"equal for {found.first_difference} tokens; then {found.explanation or 'UNEXPLAINED'}"
+        what = "equal"
+        if found.first_difference is not None:
+            what += f" for {found.first_difference} tokens; then {found.explanation or 'UNEXPLAINED'}"
         print(f"\nGreedy, {str(dtype)[6:]}, to {found.compared:,} tokens: {what}.", flush=True)
     return holds
 

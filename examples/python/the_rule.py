@@ -1,4 +1,5 @@
-"""The rule, step by step: top-k chooses the set; time chooses the order. Lines that begin with #> are what it prints."""
+"""The rule, step by step: top-k chooses the set; time chooses the order. Lines that begin with #> are what it
+prints."""
 
 import numpy as np
 
@@ -48,7 +49,8 @@ show(seriatim.select(np.array([1, np.nan], np.float32), visible=9, nan="exclude"
 #> [0, 1, 2, 3, 8]
 
 # Now a whole layer: tokens go into a cache, a query plans its row and attends over it. The budget is 16 of 200 tokens.
-geometry = seriatim.Geometry(budget_tokens=16, query_heads=2, kv_heads=1, head_dim=8, index_heads=2, index_dim=8, index_rotary_dim=8)
+geometry = seriatim.Geometry(budget_tokens=16, query_heads=2, kv_heads=1, head_dim=8, index_heads=2, index_dim=8,
+                             index_rotary_dim=8)
 random = np.random.default_rng(0)
 keys, values, index_keys = (random.standard_normal((200, 8)).astype(np.float32) for _ in range(3))
 index_queries, queries = (random.standard_normal((200, 2, 8)).astype(np.float32) for _ in range(2))

@@ -1,7 +1,7 @@
 """Attention for Transformers' models through Seriatim's cache, and the other readings of it that the contrasts need.
 
-An object of these classes is an attention function as Transformers' AttentionInterface calls it, once per layer and forward.
-It keeps all earlier tokens itself, so a forward brings the new tokens alone and no KV cache of the model's.
+An object of these classes is an attention function as Transformers' AttentionInterface calls it, once per layer and
+forward. It keeps all earlier tokens itself, so a forward brings the new tokens alone and no KV cache of the model's.
 """
 
 import numpy as np
@@ -98,7 +98,8 @@ class Window(Selective):
 
 
 class LaterOfEquals(Selective):
-    """Ties broken the other way: of groups with equal scores the later ones win. `tied_rows` counts rows this changes."""
+    """Ties broken the other way: of groups with equal scores the later ones win. `tied_rows` counts rows this
+    changes."""
 
     tied_rows = 0
 
@@ -131,7 +132,8 @@ class RankOrder(Selective):
             group_tokens=1, budget_tokens=capacity, query_heads=QUERY_HEADS, kv_heads=KV_HEADS, head_dim=HEAD_DIM,
             index_heads=1, index_dim=1, index_rotary_dim=0, pooling="none",
         )  # fmt: skip
-        self.reordered_cache = seriatim.Cache(plain, layers=[False], capacity_tokens=2 * self.queries_at_once * capacity)
+        self.reordered_cache = seriatim.Cache(plain, layers=[False],
+                                              capacity_tokens=2 * self.queries_at_once * capacity)
         self.reordered = self.reordered_cache.add()
 
     def ranked(self, held, index_query, position):

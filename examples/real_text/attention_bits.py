@@ -1,7 +1,7 @@
 """(b), the attention alone: the same queries, keys and values under other batches, threads and chunks, bit for bit.
 
-A generation also runs the model's matrix products, whose bits torch lets move with the batch and the threads. Here are the
-attention functions by themselves, on what the model's own layers give them.
+A generation also runs the model's matrix products, whose bits torch lets move with the batch and the threads. Here are
+the attention functions by themselves, on what the model's own layers give them.
 """
 
 import types
@@ -68,7 +68,8 @@ def selective(lab, budget):
 
 def differing(a, b):
     """The share of elements whose bits differ, and by how much at most."""
-    return {"elements": a.numel(), "differ": int((a.view(torch.int32) != b.view(torch.int32)).sum()), "largest": (a - b).abs().max().item()}
+    return {"elements": a.numel(), "differ": int((a.view(torch.int32) != b.view(torch.int32)).sum()),
+            "largest": (a - b).abs().max().item()}
 
 
 def add(total, one):
@@ -85,7 +86,8 @@ def variations(lab, attend, layer, tensors, neighbour):
     yield "in a batch of two", base, attend(layer, *(torch.cat([x, y]) for x, y in zip(tensors, neighbour)))[:1]
     query, key, value = tensors
     length = key.shape[2]
-    singly = [attend(layer, query[:, :, at : at + 1], key[:, :, : at + 1], value[:, :, : at + 1]) for at in range(length - DECODED, length)]
+    singly = [attend(layer, query[:, :, at : at + 1], key[:, :, : at + 1], value[:, :, : at + 1])
+              for at in range(length - DECODED, length)]
     yield f"the last {DECODED} one at a time", base[:, -DECODED:], torch.cat(singly, dim=1)
 
 

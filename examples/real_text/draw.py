@@ -5,7 +5,8 @@ import matplotlib
 matplotlib.use("svg")
 import matplotlib.pyplot as plt
 
-plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "seriatim", "font.size": 9, "axes.spines.top": False, "axes.spines.right": False})
+plt.rcParams.update({"svg.fonttype": "none", "svg.hashsalt": "seriatim", "font.size": 9, "axes.spines.top": False,
+                     "axes.spines.right": False})
 
 
 def by_budget(table, kind):
@@ -17,10 +18,12 @@ def by_budget(table, kind):
 def perplexity(axes, table):
     dense = table["dense"]["second_half"]
     axes.axhline(dense, color="0.5", linewidth=1, linestyle="--")
-    axes.annotate(f"dense {dense:.2f}", (0.98, dense), xycoords=("axes fraction", "data"), ha="right", va="bottom", color="0.4")
+    axes.annotate(f"dense {dense:.2f}", (0.98, dense), xycoords=("axes fraction", "data"), ha="right", va="bottom",
+                  color="0.4")
     for kind, label, colour in (("Selective", "chosen by score", "C0"), ("Window", "first group and newest", "C1")):
         budgets = by_budget(table, kind)
-        axes.plot([b for b, _ in budgets], [e["second_half"] for _, e in budgets], "o-", color=colour, label=label, markersize=4)
+        axes.plot([b for b, _ in budgets], [e["second_half"] for _, e in budgets], "o-", color=colour, label=label,
+                  markersize=4)
     ticks = [b for b, _ in by_budget(table, "Selective")]
     axes.set_xscale("log", base=2)
     axes.set_xticks(ticks, [str(b) for b in ticks])

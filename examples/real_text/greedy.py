@@ -32,7 +32,8 @@ class Remembering:
 
 @torch.no_grad()
 def generate(model, attention, prompt, steps, after_each=lambda: None):
-    """`steps` tokens after each prompt of [B, T]: tokens [B, steps], and the logits of sequence 0 [steps, vocabulary]."""
+    """`steps` tokens after each prompt of [B, T]: tokens [B, steps], and the logits of sequence 0 [steps,
+    vocabulary]."""
     hidden = attention.hidden(model, prompt, 0)
     tokens, logits = [], []
     for step in range(steps):
@@ -46,7 +47,8 @@ def generate(model, attention, prompt, steps, after_each=lambda: None):
 
 
 def compare(run, base):
-    """How one generation of sequence 0 differs from another; logits are compared as far as both had read the same tokens."""
+    """How one generation of sequence 0 differs from another; logits are compared as far as both had read the same
+    tokens."""
     differs = (run["tokens"] != base["tokens"]).nonzero().flatten()
     first = differs[0].item() if len(differs) else None
     shared = len(base["tokens"]) if first is None else first + 1

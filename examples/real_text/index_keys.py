@@ -1,15 +1,17 @@
 """Index keys and queries for a model that was trained without an indexer, from its own keys and queries.
 
-What Seriatim scores with is, for group g of four tokens, the sum over query heads of relu(index query . pooled key). These
-index keys make that follow the attention logits:
+What Seriatim scores with is, for group g of four tokens, the sum over query heads of relu(index query . pooled key).
+These index keys make that follow the attention logits:
 
-- An index key is the keys of all kv heads after RoPE, side by side (3 x 64 = 192 dims), less a constant, their mean. The
-  softmax of attention does not notice a constant that is taken off every key, since all logits of a head move alike; the
-  relu does: it now cuts at the average logit and not at zero, below which many heads keep all but one of theirs.
+- An index key is the keys of all kv heads after RoPE, side by side (3 x 64 = 192 dims), less a constant, their mean.
+  The softmax of attention does not notice a constant that is taken off every key, since all logits of a head move
+  alike; the relu does: it now cuts at the average logit and not at zero, below which many heads keep all but one of
+  theirs.
 - Index query h is query head h in the 64 dims of the kv head that it reads, and zeros elsewhere.
-- The pooling is QSA's (mean, then RMS norm over all 192 dims with w = 0) without its rotation: what is pooled is rotated.
-- Much of every head's attention rests on the first token, and its group's mean would drown it. So the first group's other
-  tokens have the first token's index key.
+- The pooling is QSA's (mean, then RMS norm over all 192 dims with w = 0) without its rotation: what is pooled is
+  rotated.
+- Much of every head's attention rests on the first token, and its group's mean would drown it. So the first group's
+  other tokens have the first token's index key.
 
 The constant is measured once, on 511 tokens of another novel (`measure_centre`), and then is as fixed as
 a weight: an index key depends on its own token alone, but for the first group's.

@@ -68,7 +68,8 @@ class Laboratory:
 
     @functools.cached_property
     def centre(self):
-        return self.once("centre.pt", lambda: measure_centre(self.model, smol.novel_tokens(self.package, "emma", CENTRE_TOKENS)))
+        return self.once("centre.pt",
+                         lambda: measure_centre(self.model, smol.novel_tokens(self.package, "emma", CENTRE_TOKENS)))
 
     def index_keys(self):
         return IndexKeys(self.centre)

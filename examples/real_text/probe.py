@@ -1,8 +1,8 @@
 """How much of the attention's own weight do rows chosen by several kinds of index keys read?
 
-For every 41st query of the text's second half and each layer: dense attention weights, averaged over heads; the share of
-them that lies on a row of each budget (chosen groups and tail), averaged over queries and layers. What each kind is stands
-beside its scores below. Everything here is plain torch on dense weights; Seriatim is not involved.
+For every 41st query of the text's second half and each layer: dense attention weights, averaged over heads; the share
+of them that lies on a row of each budget (chosen groups and tail), averaged over queries and layers. What each kind is
+stands beside its scores below. Everything here is plain torch on dense weights; Seriatim is not involved.
 """
 
 import collections
@@ -66,7 +66,8 @@ def kinds_of_scores(queries, keys, weights, centre):
     yield "centred, no norm, first group shared", summed(group_means(centred))
     yield "centred, norm, first group shared (used here)", summed(rms_norm(group_means(centred)))
     yield "centred, norm, not shared", summed(rms_norm(group_means(keys - centre.view(3, 1, 64))))
-    yield "best token of each group, uncentred (not poolable)", per_group(torch.relu(token_logits)).amax(dim=-1).sum(dim=0)
+    best = per_group(torch.relu(token_logits)).amax(dim=-1)
+    yield "best token of each group, uncentred (not poolable)", best.sum(dim=0)
 
 
 def shares_read(scores, weights, queries_at):

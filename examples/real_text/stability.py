@@ -55,7 +55,8 @@ def generations(lab, prompt_tokens, steps, budget):
             "in a batch of two": run(f"{name}-pair", lambda: greedy.Dense(name), pair),
         }
     return {
-        family: {name: greedy.compare(made, runs["base"]) | ({"tied_rows": made["tied_rows"]} if made["tied_rows"] is not None else {})
+        family: {name: greedy.compare(made, runs["base"]) | ({"tied_rows": made["tied_rows"]}
+                                                             if made["tied_rows"] is not None else {})
                  for name, made in runs.items() if name != "base"}
         for family, runs in families.items()
     }  # fmt: skip

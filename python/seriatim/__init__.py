@@ -1,7 +1,7 @@
 """Deterministic sparse attention: top-k chooses the set, time chooses the order.
 
-Arrays are NumPy arrays or torch CPU tensors, read and written in place; results are of the kind of the input. Every call
-that computes releases the interpreter's lock. Errors are subclasses of ``seriatim.Error``.
+Arrays are NumPy arrays or torch CPU tensors, read and written in place; results are of the kind of the input. Every
+call that computes releases the interpreter's lock. Errors are subclasses of ``seriatim.Error``.
 """
 
 import sysconfig as _sysconfig

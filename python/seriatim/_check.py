@@ -69,7 +69,8 @@ class Report:
         """The findings as a pandas DataFrame, a line each. Needs pandas."""
         import pandas
 
-        return pandas.DataFrame([vars(finding) for finding in self.findings], columns=list(Finding.__dataclass_fields__))
+        return pandas.DataFrame([vars(finding) for finding in self.findings],
+                                columns=list(Finding.__dataclass_fields__))
 
 
 def check(
@@ -87,14 +88,15 @@ def check(
 ) -> Report:
     """Judges the rows that any engine selected; ``docs/conformance.md`` says what each promise is.
 
-    ``rows`` [Q, W] int32 or int64 holds token positions, or group numbers with ``unit="group"``; -1 is padding. ``visible``
-    [Q] counts the tokens each query sees. Without ``scores`` [Q, G] float32 membership, ties and repeats are not judged.
-    ``rule`` relaxes the order alone: "canonical", "rank", "arrival" or "set". Groups within the relative ``margin`` of the
-    cut are near, and no fault.
+    ``rows`` [Q, W] int32 or int64 holds token positions, or group numbers with ``unit="group"``; -1 is padding.
+    ``visible`` [Q] counts the tokens each query sees. Without ``scores`` [Q, G] float32 membership, ties and repeats
+    are not judged. ``rule`` relaxes the order alone: "canonical", "rank", "arrival" or "set". Groups within the
+    relative ``margin`` of the cut are near, and no fault.
 
     >>> import numpy as np
     >>> rows = np.array([[0, 1, 2, 3, 8, 9]], np.int32)
-    >>> print(seriatim.check(rows, visible=[10], scores=np.array([[3, 2, 1, 0, 1]], np.float32), group_tokens=2, budget_tokens=6))
+    >>> scores = np.array([[3, 2, 1, 0, 1]], np.float32)
+    >>> print(seriatim.check(rows, visible=[10], scores=scores, group_tokens=2, budget_tokens=6))
     does not conform: 1 of 1 rows are at fault
       tie: 1 of 1 rows
     row 0: tie: groups 2 and 4 both score 1; the later was chosen

@@ -9,7 +9,8 @@ from ._errors import Code, make
 
 
 # Families that select single tokens and attend over latents, by the model_type of their text configuration.
-LATENT_MODELS = ("deepseek_v32", "glm_moe_dsa", "hy_v4", "hy_v4_vl_text", "dots3_note_text", "axk2", "mistral_large4_text")
+LATENT_MODELS = ("deepseek_v32", "glm_moe_dsa", "hy_v4", "hy_v4_vl_text", "dots3_note_text", "axk2",
+                 "mistral_large4_text")
 
 
 def _missing(config: object, name: str) -> Exception:
@@ -60,7 +61,8 @@ def _latent_options(text: Any) -> dict[str, object]:
         "head_dim": text.kv_lora_rank + text.qk_rope_head_dim,
         "value_dim": text.kv_lora_rank,
         "values_alias_keys": True,
-        "softmax_scale": (text.qk_nope_head_dim + text.qk_rope_head_dim) ** -0.5 * _yarn_scale(text.rope_parameters or {}),
+        "softmax_scale": ((text.qk_nope_head_dim + text.qk_rope_head_dim) ** -0.5
+                          * _yarn_scale(text.rope_parameters or {})),
         "index_heads": text.index_n_heads,
         "index_dim": text.index_head_dim,
         "index_rotary_dim": 0,

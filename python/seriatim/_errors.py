@@ -25,8 +25,8 @@ class Code(enum.IntEnum):
 class Error(Exception):
     """Base of every error that the library reports. On any of them outputs and caches are exactly as they were.
 
-    ``code`` says what kind it is, ``argument`` which argument is at fault ("" where none is), ``row`` and ``index`` where
-    in it (-1 where there is no such coordinate).
+    ``code`` says what kind it is, ``argument`` which argument is at fault ("" where none is), ``row`` and ``index``
+    where in it (-1 where there is no such coordinate).
 
     >>> import numpy as np
     >>> try:

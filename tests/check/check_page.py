@@ -21,23 +21,32 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"
 from safetensors_file import Tensor, save  # noqa: E402
 
 LIMIT_BYTES = 2_000_000
-HOSTILE = "</script><script>document.documentElement.dataset.hacked='1'</script><img src=x onerror=\"document.documentElement.dataset.hacked='2'\">' \" \\ \u2028 \u2029 <!-- @SCRIPT@ &lt;"
+HOSTILE = ("</script><script>document.documentElement.dataset.hacked='1'</script>"
+           "<img src=x onerror=\"document.documentElement.dataset.hacked='2'\">"
+           "' \" \\ \u2028 \u2029 <!-- @SCRIPT@ &lt;")
 FAULTS = []
 CHECKS = 0
 
-LISTENER = "<script>window.seen = {errors: []}; addEventListener('error', e => seen.errors.push(String(e.message)));</script>"
+LISTENER = ("<script>window.seen = {errors: []}; "
+            "addEventListener('error', e => seen.errors.push(String(e.message)));</script>")
 VISITOR = """<script>
-const key = name => document.getElementById('picture').dispatchEvent(new KeyboardEvent('keydown', {key: name, bubbles: true}));
+const key = name => document.getElementById('picture').dispatchEvent(
+  new KeyboardEvent('keydown', {key: name, bubbles: true}));
 const text = id => document.getElementById(id).textContent;
 seen.ready = document.documentElement.dataset.ready;
 seen.hacked = document.documentElement.dataset.hacked || '';
 seen.title = text('title');
 seen.marks = [...document.querySelectorAll('.mark')].map(m => [Number(m.dataset.row), m.dataset.promise]);
-seen.unlabelled = [...document.querySelectorAll('button, img, canvas, select')].filter(e => !(e.getAttribute('aria-label') || e.alt || e.textContent.trim() || e.labels?.length)).length;
+seen.unlabelled = [...document.querySelectorAll('button, img, canvas, select')].filter(
+  e => !(e.getAttribute('aria-label') || e.alt || e.textContent.trim() || e.labels?.length)).length;
 seen.charts = [...document.querySelectorAll('canvas')].map(c => c.getAttribute('aria-label'));
 seen.image = document.getElementById('image').naturalWidth;
 const verdicts = document.querySelectorAll('#findings button');
-if (verdicts.length) { verdicts[verdicts.length - 1].click(); seen.clicked = [text('row-heading'), text('readout'), document.querySelectorAll('tr.chosen').length, document.querySelectorAll('.mark.chosen').length]; }
+if (verdicts.length) {
+  verdicts[verdicts.length - 1].click();
+  seen.clicked = [text('row-heading'), text('readout'), document.querySelectorAll('tr.chosen').length,
+                  document.querySelectorAll('.mark.chosen').length];
+}
 const marks = document.querySelectorAll('.mark');
 if (marks.length) { marks[0].click(); seen.marked = [text('row-heading'), document.querySelector('tr.chosen').id]; }
 document.getElementById('picture').focus();
@@ -65,16 +74,20 @@ def browse(chromium, page, folder, screenshot=None, dark=False):
     """What the visitor saw, and the console."""
     text = page.read_text(encoding="utf-8")
     visited = folder / "visited.html"
-    visited.write_text(text.replace("<head>", "<head>" + LISTENER, 1).replace("</body>", VISITOR + "</body>"), encoding="utf-8")
-    common = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr", "--virtual-time-budget=8000", "--window-size=1200,2400",
+    visited.write_text(text.replace("<head>", "<head>" + LISTENER, 1).replace("</body>", VISITOR + "</body>"),
+                       encoding="utf-8")
+    common = [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr",
+              "--virtual-time-budget=8000", "--window-size=1200,2400",
               f"--user-data-dir={folder / 'profile'}", *(["--blink-settings=preferredColorScheme=0"] if dark else [])]
-    done = subprocess.run([*common, "--dump-dom", visited.as_uri()], text=True, capture_output=True, check=False, timeout=120)
+    done = subprocess.run([*common, "--dump-dom", visited.as_uri()], text=True, capture_output=True, check=False,
+                          timeout=120)
     found = re.search(r'data-seen="([^"]*)"', done.stdout)
     expect(found is not None, f"{page.name}: the visitor saw nothing: {done.stderr[-2000:]}")
     console = [line for line in done.stderr.splitlines() if "CONSOLE" in line]
     expect(console == [], f"{page.name}: the console says {console}")
     if screenshot:
-        subprocess.run([*common, f"--screenshot={screenshot}", page.as_uri()], capture_output=True, check=True, timeout=120)
+        subprocess.run([*common, f"--screenshot={screenshot}", page.as_uri()], capture_output=True, check=True,
+                       timeout=120)
         expect(screenshot.stat().st_size > 20_000, f"{page.name}: an empty screenshot")
     return json.loads(html.unescape(found.group(1))) if found else None
 
@@ -90,15 +103,18 @@ def check_page(chromium, page, report, folder, **options):
     expect(seen["errors"] == [] and seen["ready"] == "yes", f"{name}: errors {seen['errors']}, ready {seen['ready']}")
     expect(seen["hacked"] == "", f"{name}: a hostile string ran")
     expect(seen["title"] == f"Rows of {report['engine'] or report['dump']}", f"{name}: the title is {seen['title']!r}")
-    expect(sorted(seen["marks"]) == sorted([f["row"], f["promise"]] for f in report["findings"]), f"{name}: {len(seen['marks'])} marks for {len(report['findings'])} findings")
+    expect(sorted(seen["marks"]) == sorted([f["row"], f["promise"]] for f in report["findings"]),
+           f"{name}: {len(seen['marks'])} marks for {len(report['findings'])} findings")
     expect(seen["unlabelled"] == 0, f"{name}: {seen['unlabelled']} things without a name")
     expect(len(seen["charts"]) == 3 and all(seen["charts"]), f"{name}: charts are described as {seen['charts']}")
     expect(seen["image"] > 0, f"{name}: no image")
     if report["findings"]:
         last = report["findings"][-1]["row"]
-        expect(seen["clicked"][0] == f"Row {last}" and seen["clicked"][1].startswith(f"Row {last}:"), f"{name}: a click on row {last} brought {seen['clicked']}")
+        expect(seen["clicked"][0] == f"Row {last}" and seen["clicked"][1].startswith(f"Row {last}:"),
+               f"{name}: a click on row {last} brought {seen['clicked']}")
         expect(seen["clicked"][2] == 1 and seen["clicked"][3] >= 1, f"{name}: the click chose {seen['clicked'][2:]}")
-        expect(seen["marked"] == [f"Row {report['findings'][0]['row']}", "finding-0"], f"{name}: a click on the first mark brought {seen['marked']}")
+        expect(seen["marked"] == [f"Row {report['findings'][0]['row']}", "finding-0"],
+               f"{name}: a click on the first mark brought {seen['marked']}")
     expect(seen["top"].startswith("Row 0:"), f"{name}: the keys went to {seen['top']!r}")
     expect(seen["second"] != seen["top"] and seen["last"] != seen["second"], f"{name}: the keys do not move")
     expect(seen["entered"] == seen["last"].split(":")[0], f"{name}: Enter brought {seen['entered']!r}")
@@ -131,7 +147,8 @@ def main():
     arguments.artefacts.mkdir(parents=True, exist_ok=True)
 
     def check(dump, page, code):
-        done = subprocess.run([arguments.seriatim, "check", dump, "--html", page, "--json", "-"], text=True, capture_output=True, check=False)
+        done = subprocess.run([arguments.seriatim, "check", dump, "--html", page, "--json", "-"], text=True,
+                              capture_output=True, check=False)
         expect(done.returncode == code and done.stderr == "", f"{dump.name}: exit {done.returncode}: {done.stderr}")
         return json.loads(done.stdout)
 
@@ -146,9 +163,11 @@ def main():
         # A replay gives the same page, of rows that conform.
         page = folder / "run.html"
         subprocess.run([arguments.seriatim, "run", captures[0], "--html", page], capture_output=True, check=True)
-        data = json.loads(re.search(rb'<script type="application/json" id="data">(.*?)</script>', page.read_bytes(), re.S).group(1))
+        data = json.loads(re.search(rb'<script type="application/json" id="data">(.*?)</script>', page.read_bytes(),
+                                    re.S).group(1))
         expect(data["report"]["conforms"] is True, "our own rows do not conform")
-        check_page(arguments.chromium, page, data["report"], folder, screenshot=arguments.artefacts / "run_dark.png", dark=True)
+        check_page(arguments.chromium, page, data["report"], folder, screenshot=arguments.artefacts / "run_dark.png",
+                   dark=True)
         # Many rows, and strings that would like to be markup.
         dump = folder / "large.safetensors"
         large_dump(dump)

@@ -21,7 +21,8 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "oracle"
 from safetensors_file import Tensor, load, save  # noqa: E402
 from selection import select_row  # noqa: E402
 
-PROMISES = ["range", "duplicate", "width", "expansion", "tail", "membership", "tie", "order", "dense", "repeat", "arithmetic"]
+PROMISES = ["range", "duplicate", "width", "expansion", "tail", "membership", "tie", "order", "dense", "repeat",
+            "arithmetic"]
 GROUP, BUDGET, QUERIES = 4, 64, 40
 FAULTS = []
 CHECKS = 0
@@ -39,7 +40,8 @@ class Tool:
         self.binary, self.schema, self.folder = binary, schema, folder
 
     def run(self, *arguments, **options):
-        return subprocess.run([self.binary, "check", *map(str, arguments)], text=True, capture_output=True, check=False, **options)
+        return subprocess.run([self.binary, "check", *map(str, arguments)], text=True, capture_output=True, check=False,
+                              **options)
 
     def judge(self, what, *arguments):
         """The JSON of a run that must judge; it keeps to the schema and agrees with the exit code and the table."""
@@ -48,9 +50,11 @@ class Tool:
         expect(done.returncode in (0, 1) and done.stderr == "", f"{what}: exit {done.returncode}, {done.stderr!r}")
         report = json.loads(path.read_text(encoding="utf-8"))
         jsonschema.Draft7Validator(self.schema).validate(report)
-        expect(report["conforms"] == (done.returncode == 0), f"{what}: conforms {report['conforms']} and exit {done.returncode}")
+        expect(report["conforms"] == (done.returncode == 0),
+               f"{what}: conforms {report['conforms']} and exit {done.returncode}")
         expect(report["conforms"] == (report["faulty_rows"] == 0), f"{what}: {report['faulty_rows']} faulty rows")
-        expect(report["conforms"] == all(count["faults"] == 0 for count in report["counts"].values()), f"{what}: counts do not fit")
+        expect(report["conforms"] == all(count["faults"] == 0 for count in report["counts"].values()),
+               f"{what}: counts do not fit")
         expect(("does not conform" in done.stdout) != report["conforms"], f"{what}: the table says otherwise")
         expect("\033" not in done.stdout, f"{what}: colours in a pipe")
         return report
@@ -78,10 +82,12 @@ def right_dump(seed=1):
 
 
 def write(path, rows, visible, scores=None, **metadata):
-    tensors = {"rows": Tensor("I64" if rows.dtype.itemsize == 8 else "I32", rows), "visible": Tensor("I64" if visible.dtype.itemsize == 8 else "I32", visible)}
+    tensors = {"rows": Tensor("I64" if rows.dtype.itemsize == 8 else "I32", rows),
+               "visible": Tensor("I64" if visible.dtype.itemsize == 8 else "I32", visible)}
     if scores is not None:
         tensors["scores"] = Tensor("F32", scores)
-    save(path, tensors, {"seriatim": "selection/1", "group_tokens": str(GROUP), "budget_tokens": str(BUDGET), **metadata})
+    save(path, tensors, {"seriatim": "selection/1", "group_tokens": str(GROUP), "budget_tokens": str(BUDGET),
+                         **metadata})
     return path
 
 
@@ -94,9 +100,12 @@ def check_verdicts(tool, folder):
     path = folder / "dump.safetensors"
     for integers in ("<i4", "<i8"):
         for given in (scores, None):
-            report = tool.judge("right rows", write(path, rows.astype(integers), visible.astype(integers), given, engine="oracle"))
-            expect(report["conforms"] and report["engine"] == "oracle" and report["rows"] == QUERIES, "right rows do not conform")
-            expect("not_judged" in report["counts"]["membership"] or given is not None, "membership was judged without scores")
+            report = tool.judge("right rows", write(path, rows.astype(integers), visible.astype(integers), given,
+                                                    engine="oracle"))
+            expect(report["conforms"] and report["engine"] == "oracle" and report["rows"] == QUERIES,
+                   "right rows do not conform")
+            expect("not_judged" in report["counts"]["membership"] or given is not None,
+                   "membership was judged without scores")
     q = QUERIES - 1  # above the budget
     faults = {
         "range": lambda row: row.__setitem__(5, 100_000),
@@ -108,13 +117,15 @@ def check_verdicts(tool, folder):
         fault(wrong[q])
         report = tool.judge(promise, write(path, wrong, visible, scores))
         expect(named(report) == [promise], f"{promise} is named {named(report)}")
-        expect(report["findings"][0]["row"] == q and report["counts"][promise]["faults"] == 1, f"{promise}: in another row")
+        expect(report["findings"][0]["row"] == q and report["counts"][promise]["faults"] == 1,
+               f"{promise}: in another row")
     report = tool.judge("order, by another rule", path, "--rule", "arrival")
     expect(report["conforms"] and report["rule"] == "arrival", "arrival does not relax the order")
     wrong = rows.copy()
     wrong[:, 0] = 100_000
     report = tool.judge("many faults", write(path, wrong, visible, scores), "--findings", 3)
-    expect(len(report["findings"]) == 3 and report["counts"]["range"]["faults"] == QUERIES, "--findings does not bound them")
+    expect(len(report["findings"]) == 3 and report["counts"]["range"]["faults"] == QUERIES,
+           "--findings does not bound them")
     one, two = (tool.run(path, "--threads", threads, "--json", "-").stdout for threads in (1, 4))
     expect(one == two and json.loads(one)["rows"] == QUERIES, "threads decide the verdict")
 
@@ -123,16 +134,22 @@ def check_captures(tool, captures, folder):
     for capture in captures:
         own = tool.judge(capture.name, capture)
         expect(set(named(own)) <= {"tie"}, f"{capture.name}: Transformers breaks {named(own)}")
-        expect(own["arithmetic"]["rows"] == own["rows"] and own["arithmetic"]["relative"] <= own["arithmetic"]["bound"], f"{capture.name}: outputs")
+        expect(own["arithmetic"]["rows"] == own["rows"] and own["arithmetic"]["relative"] <= own["arithmetic"]["bound"],
+               f"{capture.name}: outputs")
         tensors, metadata = load(capture)
         geometry, anchor = json.loads(metadata["geometry"]), int(metadata.get("anchor", "0"))
         dump = folder / "transformers.safetensors"
-        given = {"rows": tensors["expected_rows"], "visible": Tensor("I64", tensors["query_positions"].data - anchor + 1), "output": tensors["expected_output"]}
-        save(dump, given, {"seriatim": "selection/1", "group_tokens": str(geometry["group_tokens"]), "budget_tokens": str(geometry["budget_tokens"]), "anchor": str(anchor)})
+        given = {"rows": tensors["expected_rows"],
+                 "visible": Tensor("I64", tensors["query_positions"].data - anchor + 1),
+                 "output": tensors["expected_output"]}
+        save(dump, given, {"seriatim": "selection/1", "group_tokens": str(geometry["group_tokens"]),
+                           "budget_tokens": str(geometry["budget_tokens"]), "anchor": str(anchor)})
         report = tool.judge(f"{capture.name} as a dump", dump, "--against", capture)
         same = ("conforms", "rows", "counts", "arithmetic", "findings")
-        expect([report[key] for key in same] == [own[key] for key in same], f"{capture.name}: a dump is judged otherwise than the capture")
-        tool.refused("another anchor", write(folder / "other.safetensors", given["rows"].data, given["visible"].data), "--against", capture, naming="where the capture has")
+        expect([report[key] for key in same] == [own[key] for key in same],
+               f"{capture.name}: a dump is judged otherwise than the capture")
+        tool.refused("another anchor", write(folder / "other.safetensors", given["rows"].data, given["visible"].data),
+                     "--against", capture, naming="where the capture has")
 
 
 def check_refusals(tool, folder):
@@ -146,7 +163,8 @@ def check_refusals(tool, folder):
     nan = scores.copy()
     nan[QUERIES - 1, 3] = np.nan
     tool.refused("NaN", write(path, rows, visible, nan), naming="group 3")
-    save(path, {"rows": Tensor("F32", rows.astype("<f4")), "visible": Tensor("I64", visible)}, {"seriatim": "selection/1", "group_tokens": "4", "budget_tokens": "64"})
+    save(path, {"rows": Tensor("F32", rows.astype("<f4")), "visible": Tensor("I64", visible)},
+         {"seriatim": "selection/1", "group_tokens": "4", "budget_tokens": "64"})
     tool.refused("float rows", path, naming="dtype f32")
     path.write_bytes(write(path, rows, visible, scores).read_bytes()[:-1])
     tool.refused("a cut file", path, naming="scores")
@@ -162,12 +180,14 @@ def check_refusals(tool, folder):
 def check_words(tool, folder):
     for promise in PROMISES:
         done = tool.run("--explain", promise)
-        expect(done.returncode == 0 and done.stdout.startswith(promise + ": ") and len(done.stdout) > 100, f"--explain {promise}: {done}")
+        expect(done.returncode == 0 and done.stdout.startswith(promise + ": ") and len(done.stdout) > 100,
+               f"--explain {promise}: {done}")
     path = write(folder / "dump.safetensors", *right_dump())
     master, slave = os.openpty()
     for environment, coloured in (({}, True), ({"NO_COLOR": "1"}, False)):
         base = {key: value for key, value in os.environ.items() if key != "NO_COLOR"}
-        subprocess.run([tool.binary, "check", str(path)], stdout=slave, check=True, env={**base, "TERM": "xterm", **environment})
+        subprocess.run([tool.binary, "check", str(path)], stdout=slave, check=True,
+                       env={**base, "TERM": "xterm", **environment})
         shown = b""
         while select.select([master], [], [], 0.5)[0]:
             shown += os.read(master, 1 << 16)
@@ -186,7 +206,8 @@ def check_picture(tool, folder):
     while at < len(data):
         (size,) = struct.unpack(">I", data[at : at + 4])
         body = data[at + 4 : at + 8 + size]
-        expect(zlib.crc32(body) == struct.unpack(">I", data[at + 8 + size : at + 12 + size])[0], "a chunk's checksum is wrong")
+        expect(zlib.crc32(body) == struct.unpack(">I", data[at + 8 + size : at + 12 + size])[0],
+               "a chunk's checksum is wrong")
         packed += body[4:] if body[:4] == b"IDAT" else b""
         at += 12 + size
     lines = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(height, width + 1)[:, 1:]

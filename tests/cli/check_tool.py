@@ -42,14 +42,16 @@ class Tool:
 
     def __call__(self, *arguments, kernels=None):
         environment = {**os.environ, "SERIATIM_KERNELS": kernels} if kernels else None
-        return subprocess.run([self.binary, *map(str, arguments)], text=True, capture_output=True, check=False, env=environment)
+        return subprocess.run([self.binary, *map(str, arguments)], text=True, capture_output=True, check=False,
+                              env=environment)
 
     def refused(self, what, *arguments, naming):
         """Bad input: exit 2, one line on stderr that names the fault, nothing on stdout."""
         done = self(*arguments)
         lines = done.stderr.splitlines()
         expect(done.returncode == 2, f"{what}: exit {done.returncode}, not 2")
-        expect(len(lines) == 1 and naming in lines[0], f"{what}: stderr is {done.stderr!r}, without one line naming {naming!r}")
+        expect(len(lines) == 1 and naming in lines[0],
+               f"{what}: stderr is {done.stderr!r}, without one line naming {naming!r}")
         expect(done.stdout == "", f"{what}: prints {done.stdout!r}")
 
 
@@ -60,7 +62,8 @@ def check_run(tool, capture, folder):
     report = json.loads(done.stdout)
     expect(report["agrees"] is True and report["rows"]["wrong"] == 0, "run: the shipped capture does not agree")
     expect(report["queries"] == report["dense_rows"] + report["sparse_rows"], "run: rows do not add up")
-    expect(report["queries"] == sum(report["rows"][kind] for kind in ("exact", "tie", "near", "wrong")), "run: verdicts do not add up")
+    expect(report["queries"] == sum(report["rows"][kind] for kind in ("exact", "tie", "near", "wrong")),
+           "run: verdicts do not add up")
     expect(report["bytes"]["dense_mask"] == 0, "run: a dense mask was held")
     first = replay.read_bytes()
     for threads in (1, 2, 3, 8):
@@ -68,7 +71,8 @@ def check_run(tool, capture, folder):
         expect(json.loads(again.stdout)["digests"] == report["digests"], f"run: {threads} threads give another digest")
         expect(replay.read_bytes() == first, f"run: {threads} threads write another file")
     table = tool("run", capture)
-    expect(report["digests"]["rows"] in table.stdout and "verdict" in table.stdout, "run: the table lacks its digest or verdict")
+    expect(report["digests"]["rows"] in table.stdout and "verdict" in table.stdout,
+           "run: the table lacks its digest or verdict")
 
 
 def damage_output(capture, to):
@@ -121,7 +125,8 @@ def check_bad_captures(tool, capture, folder):
     tool.refused("a truncated capture", "run", bad, "--out", replay, naming="data")
     tool.refused("a missing capture", "run", folder / "nowhere", naming="nowhere")
     expect(replay.read_text() == "what was there before", "a refused run touched its output")
-    tool.refused("an output nowhere", "run", capture, "--out", folder / "no" / "such" / "folder", naming="no/such/folder")
+    tool.refused("an output nowhere", "run", capture, "--out", folder / "no" / "such" / "folder",
+                 naming="no/such/folder")
 
 
 def check_select(tool, folder):
@@ -153,7 +158,8 @@ def check_bad_scores(tool, folder):
     np.save(scores, np.zeros(4, "<f4"))
     tool.refused("too few scores", "select", scores, "--visible", 20, "--out", out, naming="scores")
     tool.refused("a negative count", "select", scores, "--visible", -1, "--out", out, naming="visible")
-    tool.refused("budget and group", "select", scores, "--group", 3, "--budget", 4, "--out", out, naming="budget_tokens")
+    tool.refused("budget and group", "select", scores, "--group", 3, "--budget", 4, "--out", out,
+                 naming="budget_tokens")
     scores.write_bytes(scores.read_bytes()[:-1])
     tool.refused("truncated scores", "select", scores, "--out", out, naming="data")
     expect(out.read_text() == "what was there before", "a refused select touched its output")
@@ -165,15 +171,18 @@ def check_kernels(tool, capture):
     expect("reference" in names, f"kernels: {names} lacks the reference")
     digests = set()
     for name in names:
-        expect(f"kernels {name} " in tool("--version", kernels=name).stdout, f"kernels: {name} was forced and is not named")
+        expect(f"kernels {name} " in tool("--version", kernels=name).stdout,
+               f"kernels: {name} was forced and is not named")
         digests.add(json.dumps(json.loads(tool("run", capture, "--json", kernels=name).stdout)["digests"]))
     expect(len(digests) == 1, f"kernels: {len(digests)} digests from {names}")
     done = tool("run", capture, kernels="abacus")
-    expect(done.returncode == 2 and "abacus" in done.stderr and names[0] in done.stderr, f"kernels: an unknown name gives {done}")
+    expect(done.returncode == 2 and "abacus" in done.stderr and names[0] in done.stderr,
+           f"kernels: an unknown name gives {done}")
 
 
 def check_usage(tool):
-    for arguments in ((), ("nonsense",), ("run",), ("select",), ("run", "--threads", "x", "y"), ("select", "s", "--nan", "maybe")):
+    for arguments in ((), ("nonsense",), ("run",), ("select",), ("run", "--threads", "x", "y"),
+                      ("select", "s", "--nan", "maybe")):
         done = tool(*arguments)
         expect(done.returncode == 2, f"{arguments}: exit {done.returncode}, not 2")
         expect(done.stderr != "" and done.stdout == "", f"{arguments}: says nothing on stderr")

@@ -6,7 +6,8 @@ import numpy as np
 def attend(queries, keys, values, scale, sinks=None):
     """[H_q, d] queries over the row's [n, H_kv, d] keys and [n, H_kv, d_v] values.
 
-    A sink is a logit per query head that has no value. Gives f64 output [H_q, d_v] and log-sum-exp [H_q]; an empty row gives zeros and -inf.
+    A sink is a logit per query head that has no value. Gives f64 output [H_q, d_v] and log-sum-exp [H_q]; an empty row
+    gives zeros and -inf.
     """
     query_heads, kv_heads = queries.shape[0], keys.shape[1]
     if len(keys) == 0:

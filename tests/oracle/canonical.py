@@ -27,7 +27,8 @@ class Answers:
 def attend_row(capture, query, row):
     """Attention of one query over the given logical positions."""
     slots = row - capture.anchor
-    return attend(capture.queries[query], capture.keys[slots], capture.values[slots], capture.softmax_scale, capture.sinks)
+    return attend(capture.queries[query], capture.keys[slots], capture.values[slots], capture.softmax_scale,
+                  capture.sinks)
 
 
 def scored_keys(capture):
@@ -47,7 +48,8 @@ def scored_keys(capture):
 
 def answer(capture):
     shape = capture.group_tokens, capture.budget_tokens
-    scores = group_scores(capture.index_queries, scored_keys(capture), capture.index_head_weights, capture.relu, capture.scale_at)
+    scores = group_scores(capture.index_queries, scored_keys(capture), capture.index_head_weights, capture.relu,
+                          capture.scale_at)
     rows = [select_row(s, n, *shape, capture.anchor) for s, n in zip(scores, capture.visible)]
     for row, visible in zip(rows, capture.visible):
         assert len(row) == row_width(visible, *shape), "the oracle contradicts itself on a row's width"

@@ -53,7 +53,8 @@ def pooled_keys(raw_keys, weight, eps, inv_freq, anchor, group_tokens, storage):
 
 
 def group_scores(queries, keys, head_weights=None, relu=True, scale_at="after_sum"):
-    """[Q, H, d] queries against [G, d] keys: [Q, G] scores. head_weights is [Q, H]; `scale_at` says where 1 / sqrt(d) stands."""
+    """[Q, H, d] queries against [G, d] keys: [Q, G] scores. head_weights is [Q, H]; `scale_at` says where 1 / sqrt(d)
+    stands."""
     dots = dot32(queries[:, :, None, :], keys[None, None, :, :])
     inverse = np.float32(1 / np.sqrt(np.float64(queries.shape[-1])))
     if scale_at == "before_relu":

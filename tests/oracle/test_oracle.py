@@ -152,7 +152,8 @@ class Captures(unittest.TestCase):
         capture = read_capture(RECORDED)
         self.assertNotIn("wrong", self.kinds(capture, canonical.answer(capture)))
         self.assertGreater(int((capture.index_head_weights < 0).sum()), 100)
-        for change in ({"index_head_weights": np.abs(capture.index_head_weights)}, {"index_head_weights": None}, {"relu": False}):
+        for change in ({"index_head_weights": np.abs(capture.index_head_weights)}, {"index_head_weights": None},
+                       {"relu": False}):
             broken = dataclasses.replace(capture, **change)
             self.assertIn("wrong", self.kinds(broken, canonical.answer(broken)), change.keys())
 

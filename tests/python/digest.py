@@ -12,7 +12,8 @@ for groups in (1, 40, 700):
     scores = random.integers(0, 50, (5, groups)).astype(np.float32)
     for array in seriatim.select(scores, visible=groups * 4, budget_tokens=64):
         seen.update(array.tobytes())
-geometry = seriatim.Geometry(budget_tokens=64, query_heads=4, kv_heads=2, head_dim=16, index_heads=2, index_dim=16, index_rotary_dim=8)
+geometry = seriatim.Geometry(budget_tokens=64, query_heads=4, kv_heads=2, head_dim=16, index_heads=2, index_dim=16,
+                             index_rotary_dim=8)
 # Integers of few bits, so that NumPy's own conversions cannot differ between CPUs.
 draw = lambda *shape: (random.integers(-8, 9, shape) / 8).astype(np.float32)
 cache = seriatim.Cache(geometry, capacity_tokens=1024)

@@ -22,7 +22,8 @@ def random_rows(rng, queries, tokens):
 
 
 @settings(max_examples=40, deadline=None)
-@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.sampled_from([(1, 1), (4, 2), (6, 1)]), st.sampled_from([1, 4, 5]),
+@given(st.integers(0, 2**32 - 1), st.integers(1, 300), st.sampled_from([(1, 1), (4, 2), (6, 1)]),
+       st.sampled_from([1, 4, 5]),
        st.sampled_from([1, 3, 16]))
 def test_bare_attention_is_the_oracles(seed, tokens, heads, dim, value_dim):
     rng = np.random.default_rng(seed)
@@ -41,7 +42,8 @@ def test_bare_attention_is_the_oracles(seed, tokens, heads, dim, value_dim):
 
 def test_only_the_row_is_read():
     rng = np.random.default_rng(0)
-    queries, keys, values = (rng.standard_normal(shape).astype(np.float32) for shape in ((1, 2, 8), (9, 1, 8), (9, 1, 8)))
+    queries, keys, values = (rng.standard_normal(shape).astype(np.float32)
+                             for shape in ((1, 2, 8), (9, 1, 8), (9, 1, 8)))
     pair = np.array([[1, 4, 8]], np.int32), np.array([3], np.int32)
     clean = seriatim.attend(queries, keys, values, pair)
     keys[[0, 2, 3, 5, 6, 7]], values[[0, 2, 3, 5, 6, 7]] = np.nan, np.nan
@@ -50,7 +52,8 @@ def test_only_the_row_is_read():
 
 def test_positions_anchor_scale_and_sinks():
     rng = np.random.default_rng(1)
-    queries, keys, values = (rng.standard_normal(shape).astype(np.float32) for shape in ((2, 2, 4), (6, 1, 4), (6, 1, 4)))
+    queries, keys, values = (rng.standard_normal(shape).astype(np.float32)
+                             for shape in ((2, 2, 4), (6, 1, 4), (6, 1, 4)))
     pair = np.array([[10, 12], [11, -1]], np.int32), np.array([2, 1], np.int32)
     output = seriatim.attend(queries, keys, values, pair, [12, 11], anchor=10, scale=0.25)
     np.testing.assert_allclose(output[0], attend_f64(queries[0], keys[[0, 2]], values[[0, 2]], 0.25)[0], atol=1e-6)
@@ -87,13 +90,18 @@ def test_an_overflow_is_an_error_whose_other_heads_are_right():
 
 
 @pytest.mark.parametrize("change, argument", [
-    (dict(keys=np.zeros((4, 2, 4), np.float16)), "values"), (dict(queries=np.zeros((1, 2, 4), np.float16)), "queries"), (dict(values=np.zeros((5, 2, 4), np.float32)), "values"),
-    (dict(queries=np.zeros((1, 3, 4), np.float32)), "query_heads"), (dict(rows=3), "rows"), (dict(keys=np.zeros((4, 4), np.float32)), "keys"),
-    (dict(rows=(np.zeros((1, 2), np.int32), np.array([3], np.int32))), "rows"), (dict(rows=(np.zeros((1, 2), np.int64), np.array([1]))), "rows"),
-    (dict(out=np.zeros((1, 2, 5), np.float32)), "out"), (dict(positions=[4]), "positions"), (dict(dtype="f64"), "dtype"),
+    (dict(keys=np.zeros((4, 2, 4), np.float16)), "values"), (dict(queries=np.zeros((1, 2, 4), np.float16)), "queries"),
+    (dict(values=np.zeros((5, 2, 4), np.float32)), "values"),
+    (dict(queries=np.zeros((1, 3, 4), np.float32)), "query_heads"), (dict(rows=3), "rows"),
+    (dict(keys=np.zeros((4, 4), np.float32)), "keys"),
+    (dict(rows=(np.zeros((1, 2), np.int32), np.array([3], np.int32))), "rows"),
+    (dict(rows=(np.zeros((1, 2), np.int64), np.array([1]))), "rows"),
+    (dict(out=np.zeros((1, 2, 5), np.float32)), "out"), (dict(positions=[4]), "positions"),
+    (dict(dtype="f64"), "dtype"),
 ])
 def test_what_does_not_fit_is_refused_by_name(change, argument):
-    call = dict(queries=np.zeros((1, 2, 4), np.float32), keys=np.zeros((4, 2, 4), np.float32), values=np.zeros((4, 2, 4), np.float32),
+    call = dict(queries=np.zeros((1, 2, 4), np.float32), keys=np.zeros((4, 2, 4), np.float32),
+                values=np.zeros((4, 2, 4), np.float32),
                 rows=(np.zeros((1, 2), np.int32), np.array([1], np.int32)))
     seriatim.attend(**call)
     with pytest.raises(seriatim.InvalidArgument) as caught:
@@ -109,7 +117,8 @@ def test_a_layer_scores_selects_and_attends_as_the_oracle_does(seed, count, anch
     layer, at = user.layer(0), anchor + np.arange(count)
     rows = layer.plan(tokens.index_queries, at)
     output = layer.attend(tokens.queries, at, rows)
-    pooled = pooled_keys(tokens.index_keys, np.zeros(8, np.float32), 1e-6, inverse_frequencies(1e7, 4), anchor, 4, "F32")
+    pooled = pooled_keys(tokens.index_keys, np.zeros(8, np.float32), 1e-6, inverse_frequencies(1e7, 4), anchor, 4,
+                         "F32")
     scores = group_scores(tokens.index_queries, pooled)
     own = seriatim.pool_keys(geometry, tokens.index_keys, first_position=anchor)
     assert own.tobytes() == pooled.tobytes()
@@ -125,7 +134,8 @@ def test_a_layer_scores_selects_and_attends_as_the_oracle_does(seed, count, anch
 
 def test_scores_of_many_groups_are_worked_in_parts_and_do_not_depend_on_threads():
     rng, geometry = np.random.default_rng(3), seriatim.Geometry(**SMALL)
-    queries, pooled = rng.standard_normal((3, 2, 8)).astype(np.float32), rng.standard_normal((9001, 8)).astype(np.float32)
+    queries = rng.standard_normal((3, 2, 8)).astype(np.float32)
+    pooled = rng.standard_normal((9001, 8)).astype(np.float32)
     weights = rng.standard_normal((3, 2)).astype(np.float32)
     wanted = group_scores(queries, pooled, weights).tobytes()
     try:

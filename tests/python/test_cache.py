@@ -272,7 +272,8 @@ def test_a_reader_works_while_another_thread_computes(geometry):
 
 
 def sys_interval(value=1000.0):
-    """Sets how long a thread may keep the interpreter's lock when another asks for it, so that only a release lets others in."""
+    """Sets how long a thread may keep the interpreter's lock when another asks for it, so that only a release lets
+    others in."""
     before = sys.getswitchinterval()
     sys.setswitchinterval(value)
     return before
@@ -280,7 +281,8 @@ def sys_interval(value=1000.0):
 
 def test_many_threads_read_while_one_writes(geometry, tokens):
     cache, user = filled(geometry, tokens)
-    wanted = user.layer(0).attend(tokens.queries, np.arange(75), user.layer(0).plan(tokens.index_queries, np.arange(75))).tobytes()
+    wanted = user.layer(0).attend(tokens.queries, np.arange(75),
+                                  user.layer(0).plan(tokens.index_queries, np.arange(75))).tobytes()
     faults, stop = [], threading.Event()
 
     def read():

@@ -57,7 +57,8 @@ def test_assert_conforms_says_what_to_do():
 
 def test_misfits_are_errors():
     rows, visible, scores = right()
-    for arguments in ({"visible": visible[:2]}, {"visible": -visible}, {"visible": visible, "rule": "chaos"}, {"visible": visible, "unit": "page"}, {"visible": visible, "scores": scores[:, :1]}):
+    for arguments in ({"visible": visible[:2]}, {"visible": -visible}, {"visible": visible, "rule": "chaos"},
+                      {"visible": visible, "unit": "page"}, {"visible": visible, "scores": scores[:, :1]}):
         with pytest.raises(seriatim.InvalidArgument):
             seriatim.check(rows, **{**RULE, **arguments})
     scores[2, 0] = np.nan
@@ -67,4 +68,5 @@ def test_misfits_are_errors():
 
 def test_findings_become_a_table():
     table = seriatim.check(np.full((2, 3), 99, np.int32), visible=[3, 3], **RULE).to_dataframe()
-    assert isinstance(table, pandas.DataFrame) and list(table["row"]) == [0, 1] and list(table["promise"]) == ["range", "range"]
+    assert isinstance(table, pandas.DataFrame)
+    assert list(table["row"]) == [0, 1] and list(table["promise"]) == ["range", "range"]

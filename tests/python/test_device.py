@@ -1,5 +1,5 @@
-"""Cache(device=...): the host's bits from a device, and what is refused by name. Skipped where there is no device, unless
-SERIATIM_NEED_DEVICE is set, as in CI."""
+"""Cache(device=...): the host's bits from a device, and what is refused by name. Skipped where there is no device,
+unless SERIATIM_NEED_DEVICE is set, as in CI."""
 
 import os
 
@@ -20,7 +20,8 @@ def devices():
 NAME = next((device.name for device in devices() if not device.lacks), "opencl")
 if "asan" in os.environ.get("LD_PRELOAD", ""):
     pytest.skip("a driver's compiler in the process is not ours to check", allow_module_level=True)
-pytestmark = pytest.mark.skipif(not devices() and "SERIATIM_NEED_DEVICE" not in os.environ, reason="no device on this machine")
+pytestmark = pytest.mark.skipif(not devices() and "SERIATIM_NEED_DEVICE" not in os.environ,
+                                reason="no device on this machine")
 
 
 def answers(layer, tokens, first, last):
@@ -46,7 +47,8 @@ def test_staged_tokens_a_rollback_a_fork_and_an_eviction_give_the_hosts_bits(geo
 
     def append(step, sequence, first, last):
         for layer in (0, 1):
-            step.append(sequence, layer, tokens.keys[first:last], tokens.values[first:last], tokens.index_keys[first:last])
+            step.append(sequence, layer, tokens.keys[first:last], tokens.values[first:last],
+                        tokens.index_keys[first:last])
 
     with cache.begin() as step:
         append(step, user, 0, 50)

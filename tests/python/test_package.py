@@ -32,11 +32,13 @@ def test_a_qwen4_exp_configuration_gives_its_geometry():
     transformers = pytest.importorskip("transformers")
     from transformers.models.qwen4_exp.configuration_qwen4_exp import Qwen4ExpTextConfig
 
-    config = Qwen4ExpTextConfig(num_attention_heads=4, num_key_value_heads=2, head_dim=32, indexer_n_heads=2, indexer_kv_heads=1,
+    config = Qwen4ExpTextConfig(num_attention_heads=4, num_key_value_heads=2, head_dim=32, indexer_n_heads=2,
+                                indexer_kv_heads=1,
                                 indexer_head_dim=32, indexer_budget=64, indexer_compress_ratio=4, num_hidden_layers=4)
     geometry = seriatim.Geometry.from_config(config, kv_dtype="bf16")
     rotary = int(32 * config.rope_parameters.get("partial_rotary_factor", 1.0))
-    assert geometry == seriatim.Geometry(query_heads=4, head_dim=32, index_heads=2, index_dim=32, budget_tokens=64, index_rotary_dim=rotary,
+    assert geometry == seriatim.Geometry(query_heads=4, head_dim=32, index_heads=2, index_dim=32, budget_tokens=64,
+                                         index_rotary_dim=rotary,
                                          rope_theta=config.rope_parameters["rope_theta"], kv_dtype="bf16")
     with pytest.raises(seriatim.Unsupported, match="LlamaConfig"):
         seriatim.Geometry.from_config(transformers.LlamaConfig())
@@ -47,7 +49,9 @@ def documented():
 
     for module in (_core, _errors, _types):
         for name, thing in sorted(vars(module).items()):
-            if not name.startswith("_") and getattr(thing, "__module__", "").startswith("seriatim") and getattr(thing, "__doc__", None):
+            if name.startswith("_") or not getattr(thing, "__module__", "").startswith("seriatim"):
+                continue
+            if getattr(thing, "__doc__", None):
                 yield f"{module.__name__}.{name}", thing.__doc__
                 for member, inner in sorted(vars(thing).items() if isinstance(thing, type) else ()):
                     if not member.startswith("_") and isinstance(getattr(inner, "__doc__", None), str):
@@ -64,28 +68,32 @@ def test_the_examples_of_the_docstrings_run():
             ran.add(name)
             runner.run(test)
     assert runner.failures == 0
-    for needed in ("select", "score", "attend", "pool_keys", "prepare_index_queries", "Geometry", "Cache", "Workspace", "Transaction", "kernels"):
+    for needed in ("select", "score", "attend", "pool_keys", "prepare_index_queries", "Geometry", "Cache", "Workspace",
+                   "Transaction", "kernels"):
         assert f"seriatim._core.{needed}" in ran, needed
 
 
 def test_every_public_name_is_documented():
     missing = [name for name in seriatim.__all__ if not name.startswith("__") and not getattr(seriatim, name).__doc__]
     assert missing == []
-    assert sorted(seriatim.__all__) == sorted(set(seriatim.__all__)) and all(hasattr(seriatim, name) for name in seriatim.__all__)
+    assert sorted(seriatim.__all__) == sorted(set(seriatim.__all__))
+    assert all(hasattr(seriatim, name) for name in seriatim.__all__)
 
 
 def test_the_stub_is_what_the_module_says(tmp_path):
     made = tmp_path / "_core.pyi"
     subprocess.run([sys.executable, "-m", "nanobind.stubgen", "-q", "-m", "seriatim._core", "-o", made], check=True)
     golden = PACKAGE / "_core.pyi"
-    assert made.read_text() == golden.read_text(), f"python -m nanobind.stubgen -m seriatim._core -o {golden.relative_to(ROOT)}"
+    command = f"python -m nanobind.stubgen -m seriatim._core -o {golden.relative_to(ROOT)}"
+    assert made.read_text() == golden.read_text(), command
 
 
 def test_the_package_and_its_examples_pass_the_type_checker():
     pytest.importorskip("mypy")
     if "asan" in os.environ.get("LD_PRELOAD", ""):
         pytest.skip("nothing of ours runs in the type checker")
-    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    done = subprocess.run([sys.executable, "-m", "mypy"], cwd=ROOT, text=True, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT)
     assert done.returncode == 0 and "no issues found" in done.stdout, done.stdout
 
 
@@ -108,7 +116,8 @@ def test_no_call_keeps_a_reference():
         layer.attend(tokens.queries, np.arange(40), rows, return_lse=True)
         seriatim.attend(tokens.queries, tokens.keys, tokens.values, rows, np.arange(40))
         seriatim.score(geometry, tokens.index_queries, seriatim.pool_keys(geometry, tokens.index_keys))
-        for bad in (lambda: seriatim.select("no"), lambda: user.truncate(99), lambda: seriatim.attend(tokens.queries, scores, scores, rows)):
+        for bad in (lambda: seriatim.select("no"), lambda: user.truncate(99),
+                    lambda: seriatim.attend(tokens.queries, scores, scores, rows)):
             try:
                 bad()
             except seriatim.Error:
@@ -129,9 +138,11 @@ def test_no_call_keeps_a_reference():
 
 def test_a_free_threaded_python_is_refused():
     program = ("import sysconfig; asked = sysconfig.get_config_var; "
-               "sysconfig.get_config_var = lambda name: 1 if name == 'Py_GIL_DISABLED' else asked(name); import seriatim")
+               "sysconfig.get_config_var = lambda name: 1 if name == 'Py_GIL_DISABLED' else asked(name); "
+               "import seriatim")
     done = subprocess.run([sys.executable, "-c", program], text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert done.returncode == 1 and "ImportError: seriatim has not been run without the interpreter's lock" in done.stdout, done.stdout
+    refusal = "ImportError: seriatim has not been run without the interpreter's lock"
+    assert done.returncode == 1 and refusal in done.stdout, done.stdout
 
 
 def test_a_forked_process_computes_the_same():

@@ -20,7 +20,8 @@ def test_rows_are_the_oracles(data):
     scores = np.array(data.draw(st.lists(SCORES, max_size=12), "scores"), np.float32)
     visible = len(scores) * group + data.draw(st.integers(0, group - 1), "tail")
     anchor = data.draw(st.integers(0, 1000), "anchor")
-    positions, counts = seriatim.select(scores, visible=visible, group_tokens=group, budget_tokens=budget, anchor=anchor)
+    positions, counts = seriatim.select(scores, visible=visible, group_tokens=group, budget_tokens=budget,
+                                        anchor=anchor)
     wanted = select_row(scores, visible, group, budget, anchor)
     assert counts.tolist() == [len(wanted)]
     np.testing.assert_array_equal(positions[0], pad_row(wanted, group, budget))
@@ -83,7 +84,8 @@ def test_strided_rows_are_read_in_place_and_a_strided_last_axis_is_refused():
 
 @pytest.mark.parametrize("given, words", [
     (np.zeros(3), "float32"), (np.zeros((1, 1, 1), np.float32), r"\[Q, G\]"), ("text", "not an array"),
-    (np.zeros(3, ">f4"), "byte order"), (torch.zeros(3, requires_grad=True), "detach"), (np.zeros(3, np.complex64), "dtype"),
+    (np.zeros(3, ">f4"), "byte order"), (torch.zeros(3, requires_grad=True), "detach"),
+    (np.zeros(3, np.complex64), "dtype"),
     (np.zeros(3, [("score", "f4"), ("other", "i2")])["score"], "no multiple of an element"),
 ])
 def test_what_cannot_be_scores_is_refused_by_name(given, words):
@@ -98,7 +100,8 @@ def test_what_cannot_be_scores_is_refused_by_name(given, words):
 ])
 def test_options_that_do_not_fit_are_refused_by_name(options, argument):
     with pytest.raises(seriatim.InvalidArgument) as caught:
-        seriatim.select(np.zeros(3, np.float32), **{"visible": 12, **options} if options != dict(visible=13) else dict(visible=16))
+        seriatim.select(np.zeros(3, np.float32), **{"visible": 12, **options}
+                        if options != dict(visible=13) else dict(visible=16))
     assert caught.value.argument == (argument or caught.value.argument) != ""
 
 

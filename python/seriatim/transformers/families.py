@@ -1,4 +1,5 @@
-"""The families that select single tokens and attend over latents (DeepSeek's sparse attention and its relatives), as data.
+"""The families that select single tokens and attend over latents (DeepSeek's sparse attention and its relatives), as
+data.
 
 All of them project index queries, one index key per token and signed head weights, score them by relu, take the best
 tokens, and attend over one latent head that all query heads share. What differs stands here; the rest is in `latent`.

@@ -33,7 +33,8 @@ class Runs(NamedTuple):
             row = int(holes[0])
             hole = int((~mask[row, int(first[row]) :]).nonzero()[0, 0]) + int(first[row])
             raise Unsupported(
-                f"attention_mask: row {row} has a hole at slot {hole}, between tokens; pad on the left, or on the right in a "
+                f"attention_mask: row {row} has a hole at slot {hole}, between tokens; pad on the left, or on the "
+                f"right in a "
                 "call whose cache is not continued"
             )
         return cls(first.tolist(), last.tolist())
@@ -55,12 +56,13 @@ class Runs(NamedTuple):
 
 
 def make_run_mask(
-    batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None, device="cpu", **kwargs
+    batch_size, q_length, kv_length, q_offset=0, kv_offset=0, mask_function=None, attention_mask=None, device="cpu",
+    **kwargs
 ):
     """The mask function of the attention name: one True per sequence, and the runs as an attribute.
 
-    Nothing of size queries x keys, nor of the number of keys, is made. What a mask function beyond causality and padding
-    would ask for is refused before, in `refusal`; a sliding window is the attention function's.
+    Nothing of size queries x keys, nor of the number of keys, is made. What a mask function beyond causality and
+    padding would ask for is refused before, in `refusal`; a sliding window is the attention function's.
     """
     runs = Runs.of_call(batch_size, kv_offset + kv_length, attention_mask)
     if kv_offset:

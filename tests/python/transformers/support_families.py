@@ -1,4 +1,5 @@
-"""Small random models of the families that attend over latents, and Transformers' own selection beside each of their calls."""
+"""Small random models of the families that attend over latents, and Transformers' own selection beside each of their
+calls."""
 
 import collections
 import contextlib
@@ -20,8 +21,10 @@ import verdict
 from support_shared import indexers_answer
 
 SIZES = dict(
-    vocab_size=97, hidden_size=64, intermediate_size=64, moe_intermediate_size=32, num_attention_heads=4, num_key_value_heads=4,
-    n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, kv_lora_rank=32, q_lora_rank=32, qk_rope_head_dim=16,
+    vocab_size=97, hidden_size=64, intermediate_size=64, moe_intermediate_size=32, num_attention_heads=4,
+    num_key_value_heads=4,
+    n_routed_experts=4, num_experts_per_tok=2, n_group=1, topk_group=1, kv_lora_rank=32, q_lora_rank=32,
+    qk_rope_head_dim=16,
     qk_nope_head_dim=16, v_head_dim=24, index_head_dim=32, index_n_heads=16, initializer_range=0.15, bos_token_id=1,
     eos_token_id=None, pad_token_id=0,
 )
@@ -34,14 +37,16 @@ def without(options, *names):
 
 
 def _hy_v4_vl(options):
-    vision = dict(hidden_size=32, intermediate_size=32, num_attention_heads=2, num_hidden_layers=1, out_hidden_size=64, max_image_size=64)
+    vision = dict(hidden_size=32, intermediate_size=32, num_attention_heads=2, num_hidden_layers=1, out_hidden_size=64,
+                  max_image_size=64)
     options = dict(num_hidden_layers=4, indexer_types=[FULL, SHARED, FULL, SHARED], **options,
                    rope_parameters={"rope_type": "default", "rope_theta": 1e4, "mrope_section": [4, 2, 2]})
     return hy_v4_vl.HYV4VLForConditionalGeneration(hy_v4_vl.HYV4VLConfig(text_config=options, vision_config=vision))
 
 
 def _dots3_note(options):
-    sliding = {f"swa_{name}": options[name] for name in ("num_attention_heads", "num_key_value_heads", "q_lora_rank", "v_head_dim")}
+    sliding = {f"swa_{name}": options[name] for name in ("num_attention_heads", "num_key_value_heads", "q_lora_rank",
+                                                         "v_head_dim")}
     sliding.update(swa_kv_lora_rank=48, swa_head_dim=40, swa_qk_nope_head_dim=24)
     return dots3_note.Dots3NoteForCausalLM(dots3_note.Dots3NoteTextConfig(
         num_hidden_layers=4, layer_types=[INDEXED, SLIDING, SLIDING, INDEXED], sliding_window=WINDOW, head_dim=32,
@@ -49,27 +54,35 @@ def _dots3_note(options):
 
 
 def _mistral_large4(options):
-    """Latents of layer 0 serve layers 1 and 3, those of layer 2, which has no rotation, layer 4. Layer 3 selects by itself."""
-    vision = dict(model_type="pixtral", hidden_size=32, intermediate_size=32, num_hidden_layers=1, num_attention_heads=2, image_size=28)
+    """Latents of layer 0 serve layers 1 and 3, those of layer 2, which has no rotation, layer 4. Layer 3 selects by
+    itself."""
+    vision = dict(model_type="pixtral", hidden_size=32, intermediate_size=32, num_hidden_layers=1,
+                  num_attention_heads=2, image_size=28)
     text = dict(model_type="mistral_large4_text", num_hidden_layers=6, no_rope_layers=[1, 1, 0, 1, 0, 1],
-                kv_source_layers=[0, 0, 2, 0, 2, 5], indexer_types=[FULL, SHARED, FULL, FULL, SHARED, FULL], **without(options, "q_lora_rank"))
-    return mistral_large4.MistralLarge4ForConditionalGeneration(mistral_large4.MistralLarge4Config(text_config=text, vision_config=vision))
+                kv_source_layers=[0, 0, 2, 0, 2, 5], indexer_types=[FULL, SHARED, FULL, FULL, SHARED, FULL],
+                **without(options, "q_lora_rank"))
+    return mistral_large4.MistralLarge4ForConditionalGeneration(
+        mistral_large4.MistralLarge4Config(text_config=text, vision_config=vision))
 
 
 def _glm5_next(options):
     """Pools of 4. No linear layers: those of Transformers know no crop, repeat or select."""
-    vision = dict(depth=1, hidden_size=32, num_heads=2, intermediate_size=32, out_hidden_size=64, projection_intermediate_size=32)
-    text = dict(num_hidden_layers=3, layer_types=[INDEXED] * 3, indexer_types=[FULL, SHARED, FULL], mlp_layer_types=["dense", "sparse", "sparse"],
+    vision = dict(depth=1, hidden_size=32, num_heads=2, intermediate_size=32, out_hidden_size=64,
+                  projection_intermediate_size=32)
+    text = dict(num_hidden_layers=3, layer_types=[INDEXED] * 3, indexer_types=[FULL, SHARED, FULL],
+                mlp_layer_types=["dense", "sparse", "sparse"],
                 index_kpool=4, hc_mult=2, linear_head_dim=16, linear_num_heads=2)
     return glm5_next.Glm5NextForConditionalGeneration(glm5_next.Glm5NextConfig(
         text_config={**text, **without(options, "qk_rope_head_dim")}, vision_config=vision))
 
 
 MAKERS = {
-    "deepseek_v32": lambda options: deepseek_v32.DeepseekV32ForCausalLM(deepseek_v32.DeepseekV32Config(num_hidden_layers=2, first_k_dense_replace=1, **options)),
+    "deepseek_v32": lambda options: deepseek_v32.DeepseekV32ForCausalLM(
+        deepseek_v32.DeepseekV32Config(num_hidden_layers=2, first_k_dense_replace=1, **options)),
     "glm_moe_dsa": lambda options: glm_moe_dsa.GlmMoeDsaForCausalLM(glm_moe_dsa.GlmMoeDsaConfig(
         num_hidden_layers=4, indexer_types=[FULL, SHARED, SHARED, FULL], first_k_dense_replace=2, **options)),
-    "hy_v4": lambda options: hy_v4.HYV4ForCausalLM(hy_v4.HYV4Config(num_hidden_layers=3, indexer_types=[FULL, SHARED, FULL], **options)),
+    "hy_v4": lambda options: hy_v4.HYV4ForCausalLM(hy_v4.HYV4Config(num_hidden_layers=3,
+                                                                    indexer_types=[FULL, SHARED, FULL], **options)),
     "hy_v4_vl": _hy_v4_vl,
     "dots3_note": _dots3_note,
     "axk2": lambda options: axk2.AXK2ForCausalLM(axk2.AXK2Config(num_hidden_layers=2, **options)),
@@ -157,7 +170,8 @@ class _Shadow:
 
 
 class Watcher:
-    """Of every layer, over all calls in order of slots: our rows, and Transformers' own choice and scores for the same inputs."""
+    """Of every layer, over all calls in order of slots: our rows, and Transformers' own choice and scores for the same
+    inputs."""
 
     def __init__(self, model):
         self.model, self.rows, self.theirs, self.outputs, self.seen = model, {}, {}, {}, {}
@@ -174,7 +188,8 @@ class Watcher:
 
     @contextlib.contextmanager
     def beside(self):
-        handles = [a.indexer.register_forward_pre_hook(self._select_beside, with_kwargs=True) for a in indexed_of(self.model)]
+        handles = [a.indexer.register_forward_pre_hook(self._select_beside, with_kwargs=True)
+                   for a in indexed_of(self.model)]
         try:
             yield self
         finally:
@@ -187,7 +202,8 @@ class Watcher:
         runs = indexer.seriatim_attention().seriatim_hook.call.runs
         given.arguments["cache"] = self._shadow
         if not pool_of(indexer):
-            given.arguments["attention_mask"] = self._dense_mask(runs, indexer.layer_idx, given.arguments["hidden_states"].shape[1])
+            given.arguments["attention_mask"] = self._dense_mask(runs, indexer.layer_idx,
+                                                                 given.arguments["hidden_states"].shape[1])
         with _Scores() as scores:
             indices = own(*given.args, **given.kwargs)
         self.theirs.setdefault(indexer.layer_idx, []).append((runs, indices, scores.seen))
@@ -219,7 +235,8 @@ class Watcher:
                         theirs = indices[b, q].sort().values
                         theirs = theirs[(theirs >= first) & (theirs <= slot)].numpy()
                         cut = visible.topk(min(closed, keep)).values[-1].item() if closed else 0.0
-                        found = verdict.judge(theirs, ours, visible.numpy(), cut, first, tokens, verdict.NEAR_MARGIN["F32"])
+                        found = verdict.judge(theirs, ours, visible.numpy(), cut, first, tokens,
+                                              verdict.NEAR_MARGIN["F32"])
                         counts[found.kind] += 1
                         dropped += len(ours) <= slot - first
                         if found.kind != "exact":

@@ -14,7 +14,8 @@ INDEXED, LINEAR = "indexed_attention", "linear_attention"
 NEAR_MARGIN = {torch.float32: verdict.NEAR_MARGIN["F32"], torch.bfloat16: verdict.NEAR_MARGIN["BF16"]}
 
 
-def make_model(layers=(INDEXED, LINEAR, INDEXED), budget=2048, dtype=torch.float32, seed=0, implementation="eager", **changes):
+def make_model(layers=(INDEXED, LINEAR, INDEXED), budget=2048, dtype=torch.float32, seed=0, implementation="eager",
+               **changes):
     """Weights large enough that attention is far from uniform; norms' w spread so that 1 + w matters."""
     torch.manual_seed(seed)
     options = dict(
@@ -22,8 +23,10 @@ def make_model(layers=(INDEXED, LINEAR, INDEXED), budget=2048, dtype=torch.float
         num_key_value_heads=2, head_dim=32, linear_key_head_dim=16, linear_value_head_dim=16, linear_num_key_heads=2,
         linear_num_value_heads=4, moe_intermediate_size=32, shared_expert_intermediate_size=32, num_experts_per_tok=2,
         num_experts=4, hc_count=2, hc_lowrank=16, initializer_range=0.15, indexer_n_heads=4, indexer_kv_heads=1,
-        indexer_head_dim=48, indexer_budget=budget, indexer_compress_ratio=4, bos_token_id=1, eos_token_id=None, pad_token_id=0,
-        rope_parameters={"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 1.0, "mrope_section": [6, 5, 5],
+        indexer_head_dim=48, indexer_budget=budget, indexer_compress_ratio=4, bos_token_id=1, eos_token_id=None,
+        pad_token_id=0,
+        rope_parameters={"rope_type": "default", "rope_theta": 1e7, "partial_rotary_factor": 1.0,
+                         "mrope_section": [6, 5, 5],
                          "mrope_interleaved": True},
     )
     config = Qwen4ExpTextConfig(**{**options, **changes})
@@ -52,7 +55,8 @@ class Watcher:
 
     def __call__(self, seen):
         at = seen.attention.layer_idx
-        for store, value in ((self.rows, seen.rows), (self.counts, seen.counts), (self.index_queries, seen.index_queries), (self.outputs, seen.output)):
+        for store, value in ((self.rows, seen.rows), (self.counts, seen.counts),
+                             (self.index_queries, seen.index_queries), (self.outputs, seen.output)):
             store[at] = value.clone() if at not in store else torch.cat([store[at], value], dim=1)
         self.last[at] = seen
 
@@ -94,7 +98,8 @@ def gates_of(model):
 
 @contextlib.contextmanager
 def kept_experts(model):
-    """Gives {layer: [tokens, experts a token]}, which fills with what each layer's router chooses, in order of calls."""
+    """Gives {layer: [tokens, experts a token]}, which fills with what each layer's router chooses, in order of
+    calls."""
     chosen = {}
 
     def keep(at):
@@ -113,8 +118,8 @@ def kept_experts(model):
 
 @contextlib.contextmanager
 def forced_experts(model, experts):
-    """A model whose routers choose `experts[layer]`, in order of calls, weighing them themselves. Gives {layer: the number of
-    tokens for which its router would have chosen others}.
+    """A model whose routers choose `experts[layer]`, in order of calls, weighing them themselves. Gives {layer: the
+    number of tokens for which its router would have chosen others}.
     """
     others, asked = dict.fromkeys(experts, 0), dict.fromkeys(experts, 0)
 
@@ -141,7 +146,8 @@ def forced_experts(model, experts):
 
 
 def eager_rows(attention, rotary, hidden, positions, first, queries):
-    """Transformers' own selection for chosen queries of one sequence: a list of rows, and of f64 scores of their groups.
+    """Transformers' own selection for chosen queries of one sequence: a list of rows, and of f64 scores of their
+    groups.
 
     Its loop over queries, on its own modules; scores in f64 are those of the same q and pooled keys.
     """
@@ -150,7 +156,8 @@ def eager_rows(attention, rotary, hidden, positions, first, queries):
     cos, sin = type(rotary).forward(rotary, hidden, positions)
     qk = indexer.index_qk_proj(hidden).view(1, hidden.shape[1], -1, indexer.index_head_dim)
     raw = qk[0, :, indexer.index_n_heads]
-    q = source.apply_rotary_pos_emb(indexer.q_layernorm(qk[:, :, : indexer.index_n_heads]), cos=cos, sin=sin, unsqueeze_dim=2)[0]
+    q = source.apply_rotary_pos_emb(indexer.q_layernorm(qk[:, :, : indexer.index_n_heads]), cos=cos, sin=sin,
+                                    unsqueeze_dim=2)[0]
     r = indexer.compress_ratio
     groups = (len(raw) - first) // r
     starts = first + r * torch.arange(groups)
@@ -180,11 +187,13 @@ def judge_rows(model, watcher, first, queries, dtype, sequence=0, positions=None
         if positions is None:
             positions = torch.arange(hidden.shape[1]).expand(3, 1, -1)
         indexer = attention.indexer
-        for slot, (row, scores) in zip(queries, eager_rows(attention, model.model.rotary_emb, hidden, positions, first, queries)):
+        for slot, (row, scores) in zip(queries, eager_rows(attention, model.model.rotary_emb, hidden, positions, first,
+                                                           queries)):
             ours = watcher.rows[at][sequence, slot, : watcher.counts[at][sequence, slot]]
             limit = min(indexer.block_topk, len(scores))
             cut = scores.topk(limit).values[-1].item() if limit else float("-inf")
-            found = verdict.judge(row.numpy(), ours.numpy(), scores.numpy(), cut, first, indexer.compress_ratio, NEAR_MARGIN[dtype])
+            found = verdict.judge(row.numpy(), ours.numpy(), scores.numpy(), cut, first, indexer.compress_ratio,
+                                  NEAR_MARGIN[dtype])
             counts[found.kind] += 1
             if found.kind != "exact":
                 worst = max(worst, found.margin)

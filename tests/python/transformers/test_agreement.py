@@ -24,7 +24,8 @@ def test_every_row_is_proved_and_outputs_agree_where_rows_and_experts_do(dtype):
 
 
 def test_in_bf16_the_router_sends_some_tokens_elsewhere():
-    """Why logits are compared over equal experts: a rounding chooses others for some tokens, and their logits move far."""
+    """Why logits are compared over equal experts: a rounding chooses others for some tokens, and their logits move
+    far."""
     found = agreement.prove(torch.bfloat16, tokens=600, queries=range(0, 600, 97))
     assert found.other_experts > 0 and found.largest_difference <= agreement.BOUND[torch.bfloat16]
 

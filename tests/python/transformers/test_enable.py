@@ -70,7 +70,8 @@ def test_enabling_twice_and_disabling_what_is_not_enabled_are_errors():
 
 
 def test_an_unknown_family_is_refused_with_the_list_of_known_ones():
-    model = LlamaForCausalLM(LlamaConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=11))
+    model = LlamaForCausalLM(LlamaConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                                         num_attention_heads=2, vocab_size=11))
     with pytest.raises(st.Unsupported, match="'llama' is not a known family; known are qwen4_exp"):
         st.enable(model)
     assert model.config._attn_implementation != "seriatim"

@@ -1,5 +1,5 @@
-"""The families that attend over latents, each held against Transformers: rows against its own selection for the same inputs,
-logits and layers against eager ones that attend the same rows.
+"""The families that attend over latents, each held against Transformers: rows against its own selection for the same
+inputs, logits and layers against eager ones that attend the same rows.
 """
 
 import copy
@@ -15,7 +15,8 @@ from seriatim.transformers import latent
 from seriatim.transformers.families import BY_TEXT_MODEL
 from seriatim.transformers.latent_cache import LatentIndexedLayer
 from support_families import (
-    FULL, INDEXED, LINEAR, MAKERS, SHARED, SLIDING, WINDOW, Watcher, attentions_of, draw_ids, forced_rows, make_model, text_model_of,
+    FULL, INDEXED, LINEAR, MAKERS, SHARED, SLIDING, WINDOW, Watcher, attentions_of, draw_ids, forced_rows, make_model,
+    text_model_of,
 )
 from support_shared import attributes_of
 
@@ -131,7 +132,8 @@ def dense_mask(attention, tokens, dtype):
     """Additive, causal, of the layer's window."""
     window = getattr(attention, "sliding_window", None) or tokens
     back = torch.arange(tokens)[:, None] - torch.arange(tokens)
-    return torch.zeros(1, 1, tokens, tokens, dtype=dtype).masked_fill((back < 0) | (back >= window), torch.finfo(dtype).min)
+    return torch.zeros(1, 1, tokens, tokens, dtype=dtype).masked_fill((back < 0) | (back >= window),
+                                                                      torch.finfo(dtype).min)
 
 
 def in_dtype(value, dtype):
@@ -170,7 +172,8 @@ def test_every_layer_answers_as_an_eager_one_over_the_same_rows(family, dtype):
             theirs = answer_of(plain, calls.given[at], dtype).double() - expected
             ours = calls.answers[at].double() - expected
             scale = float(expected.abs().max())
-            print(f"{family} {dtype} layer {at}: ours {float(ours.abs().max()) / scale:.2g}, eager {float(theirs.abs().max()) / scale:.2g} of {scale:.2g}")
+            print(f"{family} {dtype} layer {at}: ours {float(ours.abs().max()) / scale:.2g}, "
+                  f"eager {float(theirs.abs().max()) / scale:.2g} of {scale:.2g}")
             assert float(ours.abs().max()) <= LAYER_BOUND[dtype] * scale
             assert float(ours.square().mean().sqrt()) <= MOST_OF_EAGER * float(theirs.square().mean().sqrt())
 
@@ -189,7 +192,8 @@ def test_bf16_logits_are_as_near_to_f64_as_eager_ones(pairs, family):
     with forced_rows(eager, watcher), forced_rows(exact, watcher):
         theirs, truth = (one(input_ids=ids, use_cache=False).logits for one in (eager, exact))
     of_ours, of_theirs = (float((logits - truth).square().mean().sqrt()) for logits in (ours, theirs))
-    print(f"{family}: ours {of_ours:.2g}, eager {of_theirs:.2g} from f64, {float((ours - theirs).abs().max()):.2g} at most from one another")
+    print(f"{family}: ours {of_ours:.2g}, eager {of_theirs:.2g} from f64, "
+          f"{float((ours - theirs).abs().max()):.2g} at most from one another")
     assert 0 < of_ours <= 1.25 * of_theirs and float((ours - theirs).abs().max()) < BF16_LOGITS_BOUND
 
 
@@ -219,7 +223,8 @@ def test_crop_and_another_continuation_equal_a_cache_that_never_saw_the_rest(pai
         run(model, ids[:, kept : kept + 30], [30], cache=cropped)
         cropped.crop(-30)
         assert cropped.get_seq_length() == kept
-        assert torch.equal(run(model, other[:, :40], [25, 1], cache=cropped)[0], run(model, other[:, :40], [25, 1], cache=fresh)[0])
+        assert torch.equal(run(model, other[:, :40], [25, 1], cache=cropped)[0],
+                           run(model, other[:, :40], [25, 1], cache=fresh)[0])
 
 
 @torch.no_grad()
@@ -236,8 +241,10 @@ def test_operations_on_the_batch(pairs, family, operation, rows):
     cache, watcher = new_cache(model), Watcher(model)
     run(model, ids, [60], mask, cache)
     operation(cache)
-    whole, mask = torch.cat([ids[rows], after], 1), torch.cat([mask[rows], torch.ones(len(rows), 12, dtype=torch.long)], 1)
-    logits = [model(input_ids=after[:, at : at + 4], attention_mask=mask[:, : 64 + at], cache=cache).logits for at in (0, 4, 8)]
+    whole = torch.cat([ids[rows], after], 1)
+    mask = torch.cat([mask[rows], torch.ones(len(rows), 12, dtype=torch.long)], 1)
+    logits = [model(input_ids=after[:, at : at + 4], attention_mask=mask[:, : 64 + at], cache=cache).logits
+              for at in (0, 4, 8)]
     with st.watching(model, watcher), watcher.beside():
         expected, _ = run(model, whole, [72], mask)
     check_rows(watcher, len(rows) * 40)
@@ -266,7 +273,8 @@ def test_a_cache_changes_hands_between_eager_and_enabled(pairs, family):
 def test_generate(pairs, family, how):
     eager, model = pairs(family)
     ids, mask = left_padded([50, 41])
-    answers = [one.generate(input_ids=ids, attention_mask=mask, max_new_tokens=12, do_sample=False, **how) for one in (eager, model, model)]
+    answers = [one.generate(input_ids=ids, attention_mask=mask, max_new_tokens=12, do_sample=False, **how)
+               for one in (eager, model, model)]
     assert torch.equal(answers[1], answers[2])
     assert answers[1].shape == answers[0].shape == (2, 62)
     assert (answers[1] == answers[0]).float().mean() > 0.95, "more than a tie's worth of tokens differ"
@@ -406,8 +414,8 @@ def test_families_that_are_not_served_yet_are_refused_with_the_list_of_known_one
         config = AutoConfig.for_model(name)
         with torch.device("meta"):
             model = AutoModel.from_config(config)
-        with pytest.raises(st.Unsupported, match=f"'{name}' is not a known family; known are qwen4_exp, deepseek_v32, glm_moe_dsa, hy_v4, "
-                                                 "hy_v4_vl, dots3_note, axk2, mistral_large4, glm5_next"):
+        known = "qwen4_exp, deepseek_v32, glm_moe_dsa, hy_v4, hy_v4_vl, dots3_note, axk2, mistral_large4, glm5_next"
+        with pytest.raises(st.Unsupported, match=f"'{name}' is not a known family; known are {known}"):
             st.enable(model)
 
 
@@ -449,7 +457,8 @@ def test_m_rope_positions_and_the_vision_tower_of_hy_v4_vl(pairs):
 
 @torch.no_grad()
 def test_glm5_next_with_linear_layers_between_and_pools_of_sixteen():
-    eager = make_model("glm5_next", 32, index_kpool=16, num_hidden_layers=4, layer_types=[INDEXED, LINEAR, INDEXED, INDEXED],
+    eager = make_model("glm5_next", 32, index_kpool=16, num_hidden_layers=4,
+                       layer_types=[INDEXED, LINEAR, INDEXED, INDEXED],
                        indexer_types=[FULL, FULL, FULL, SHARED], mlp_layer_types=["dense"] * 4)
     model = st.enable(copy.deepcopy(eager))
     ids, mask = left_padded([TOKENS, TOKENS - 9, 61])
@@ -461,7 +470,8 @@ def test_glm5_next_with_linear_layers_between_and_pools_of_sixteen():
         assert counts["wrong"] == 0 and counts["exact"] >= 0.97 * sum(counts.values()) and dropped > 150
         assert int((watcher.rows_of(0) >= 0).sum(-1).max()) == 47  # 32 chosen and a tail of 15
         check_logits(eager, watcher, logits, ids, mask)
-    answers = [one.generate(input_ids=ids, attention_mask=mask, max_new_tokens=12, do_sample=False) for one in (eager, model)]
+    answers = [one.generate(input_ids=ids, attention_mask=mask, max_new_tokens=12, do_sample=False)
+               for one in (eager, model)]
     assert (answers[0] == answers[1]).float().mean() > 0.95
 
 
@@ -472,7 +482,8 @@ def test_pools_whose_tail_is_not_attended_are_refused_when_enabling():
 
 def test_sliding_layers_read_their_window_and_no_more(pairs):
     model = pairs("dots3_note")[1]
-    sliding = [attention for attention in attentions_of(model) if model.config.layer_types[attention.layer_idx] == SLIDING]
+    sliding = [attention for attention in attentions_of(model)
+               if model.config.layer_types[attention.layer_idx] == SLIDING]
     assert len(sliding) == 2
     with torch.no_grad():
         _, cache = run(model, draw_ids(1, 70), [50, 1])

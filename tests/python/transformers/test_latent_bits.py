@@ -1,5 +1,5 @@
-"""A layer over latents: where its inputs are equal its rows and outputs have equal bits, in any chunking, batch, padding, on any
-threads and kernels; and what its two calls refuse.
+"""A layer over latents: where its inputs are equal its rows and outputs have equal bits, in any chunking, batch,
+padding, on any threads and kernels; and what its two calls refuse.
 """
 
 import types
@@ -14,8 +14,10 @@ from seriatim.transformers.runs import Runs
 from support_shared import same_bits
 
 HEADS, RANK, ROTARY, INDEX_HEADS, INDEX_DIM, BUDGET, TOKENS = 6, 24, 8, 3, 12, 20, 150
-GEOMETRY = dict(group_tokens=1, budget_tokens=BUDGET, query_heads=HEADS, kv_heads=1, head_dim=RANK + ROTARY, value_dim=RANK,
-                values_alias_keys=True, softmax_scale=0.2, index_heads=INDEX_HEADS, index_dim=INDEX_DIM, index_rotary_dim=0,
+GEOMETRY = dict(group_tokens=1, budget_tokens=BUDGET, query_heads=HEADS, kv_heads=1, head_dim=RANK + ROTARY,
+                value_dim=RANK,
+                values_alias_keys=True, softmax_scale=0.2, index_heads=INDEX_HEADS, index_dim=INDEX_DIM,
+                index_rotary_dim=0,
                 finished_keys=True, scale_at="before_relu")
 SINKS = [0.5, -1.0, 2.0, 0.0, 0.25, -3.0]
 
@@ -29,10 +31,12 @@ class Inputs:
     def __init__(self, sequences, dtype, index_dtype=None, seed=0):
         generator = torch.Generator().manual_seed(seed)
         draw = lambda *shape: torch.randn(*shape, generator=generator)
-        self.latents, self.rotated = draw(sequences, 1, TOKENS, RANK).to(dtype), draw(sequences, 1, TOKENS, ROTARY).to(dtype)
+        self.latents = draw(sequences, 1, TOKENS, RANK).to(dtype)
+        self.rotated = draw(sequences, 1, TOKENS, ROTARY).to(dtype)
         self.index_keys = draw(sequences, TOKENS, INDEX_DIM).to(index_dtype or dtype)
         self.index_queries = draw(sequences, TOKENS, INDEX_HEADS, INDEX_DIM).to(index_dtype or dtype)
-        self.weights, self.queries = draw(sequences, TOKENS, INDEX_HEADS), draw(sequences, TOKENS, HEADS, RANK + ROTARY).to(dtype)
+        self.weights = draw(sequences, TOKENS, INDEX_HEADS)
+        self.queries = draw(sequences, TOKENS, HEADS, RANK + ROTARY).to(dtype)
         self.first = [0] * sequences
 
 
@@ -48,9 +52,11 @@ def run_layer(native, inputs, sizes, select=slice(None), sinks=SINKS):
         layer.update_indexer(inputs.index_keys[select, new])
         layer.pool(native, 1, runs, None)
         row = torch.full((len(first), size, native.row_capacity), 7, dtype=torch.int32)
-        native.plan(runs.first, runs.last, at, inputs.index_queries[select, new], layer.panels, layer.panels_max_abs, row, inputs.weights[select, new])
+        native.plan(runs.first, runs.last, at, inputs.index_queries[select, new], layer.panels, layer.panels_max_abs,
+                    row, inputs.weights[select, new])
         output = torch.empty(len(first), size, HEADS, RANK, dtype=layer.keys.dtype)
-        native.attend_rows(runs.first, runs.last, inputs.queries[select, new], layer.keys.seriatim_latents, output, rows=row, sinks=sinks)
+        native.attend_rows(runs.first, runs.last, inputs.queries[select, new], layer.keys.seriatim_latents, output,
+                           rows=row, sinks=sinks)
         outputs.append(output)
         rows.append(row)
     assert at == TOKENS
@@ -66,7 +72,8 @@ def test_any_chunking_batch_and_padding_has_the_same_bits(dtype, index_dtype):
     inputs.first = [0, 5, 70]
     whole = run_layer(native, inputs, [TOKENS])
     counts = (whole[1] >= 0).sum(-1)
-    assert (counts[0] < torch.arange(1, TOKENS + 1)).float().mean() > 0.8 and counts[0].tolist() == [min(n, BUDGET) for n in range(1, TOKENS + 1)]
+    assert (counts[0] < torch.arange(1, TOKENS + 1)).float().mean() > 0.8
+    assert counts[0].tolist() == [min(n, BUDGET) for n in range(1, TOKENS + 1)]
     for sizes in ([1] * TOKENS, [100] + [1] * 50, [3, 64, 5, 78]):
         assert same_bits(whole, run_layer(native, inputs, sizes)), sizes
     for sequence, first in enumerate(inputs.first):
@@ -91,7 +98,8 @@ def test_rows_and_outputs_are_those_of_the_definition():
     assert float(scores.min()) < -0.5 and float(scores.max()) > 0.5
     for query in range(TOKENS):
         row = rows[0, query][rows[0, query] >= 0].long()
-        best = scores[query, : query + 1].sort(descending=True, stable=True).indices[:BUDGET].sort().values  # ties: the earlier
+        # ties: the earlier
+        best = scores[query, : query + 1].sort(descending=True, stable=True).indices[:BUDGET].sort().values
         assert torch.equal(row, best)
         logits = torch.einsum("hd,td->ht", inputs.queries[0, query].double(), keys[row]) * 0.2
         whole = torch.cat([logits, torch.tensor(SINKS).double()[:, None]], 1).softmax(-1)[:, :-1]
@@ -114,7 +122,8 @@ def test_a_window_reads_its_newest_slots():
 def test_unselected_latents_are_not_read():
     inputs, native = Inputs(1, torch.float32), make_native(torch.float32)
     rows = run_layer(native, inputs, [TOKENS])[1][:, -1:]
-    latents, output = torch.cat([inputs.latents, inputs.rotated], -1), [torch.empty(1, 1, HEADS, RANK) for _ in range(2)]
+    latents = torch.cat([inputs.latents, inputs.rotated], -1)
+    output = [torch.empty(1, 1, HEADS, RANK) for _ in range(2)]
     for each in output:
         native.attend_rows([0], [TOKENS], inputs.queries[:, -1:], latents, each, rows=rows)
         latents[:, :, torch.ones(TOKENS, dtype=torch.bool).index_fill(0, rows[0, 0].long(), False)] = float("nan")
@@ -125,11 +134,14 @@ def test_what_does_not_fit_is_refused_by_name():
     inputs, native = Inputs(1, torch.float32), make_native(torch.float32)
     latents, output = torch.cat([inputs.latents, inputs.rotated], -1), torch.empty(1, TOKENS, HEADS, RANK)
     rows = torch.arange(TOKENS, dtype=torch.int32)[None, :, None].contiguous()
-    attend = lambda **changes: native.attend_rows(**{**dict(first=[0], last=[TOKENS], queries=inputs.queries, keys=latents, output=output, rows=rows), **changes})
+    attend = lambda **changes: native.attend_rows(**{**dict(first=[0], last=[TOKENS], queries=inputs.queries,
+                                                            keys=latents, output=output, rows=rows), **changes})
     attend()
     for name, changes in {
-        "rows": dict(rows=rows.long()), "queries": dict(queries=inputs.queries[..., 1:]), "keys": dict(keys=latents.bfloat16()),
-        "values": dict(values=inputs.latents), "sinks": dict(sinks=[1.0]), "output": dict(output=output[:, 1:]), "runs": dict(last=[TOKENS + 1]),
+        "rows": dict(rows=rows.long()), "queries": dict(queries=inputs.queries[..., 1:]),
+        "keys": dict(keys=latents.bfloat16()),
+        "values": dict(values=inputs.latents), "sinks": dict(sinks=[1.0]), "output": dict(output=output[:, 1:]),
+        "runs": dict(last=[TOKENS + 1]),
     }.items():
         with pytest.raises(ValueError, match=name):
             attend(**changes)
@@ -139,8 +151,10 @@ def test_what_does_not_fit_is_refused_by_name():
     layer.update_indexer(inputs.index_keys)
     layer.pool(native, 1, Runs.whole(1, TOKENS), None)
     row = torch.empty(1, TOKENS, BUDGET, dtype=torch.int32)
-    plan = lambda **changes: native.plan(**{**dict(first=[0], last=[TOKENS], slots=TOKENS, index_queries=inputs.index_queries, panels=layer.panels,
-                                                   panels_max_abs=layer.panels_max_abs, rows=row, head_weights=inputs.weights), **changes})
+    plan = lambda **changes: native.plan(**{**dict(first=[0], last=[TOKENS], slots=TOKENS,
+                                                   index_queries=inputs.index_queries, panels=layer.panels,
+                                                   panels_max_abs=layer.panels_max_abs, rows=row,
+                                                   head_weights=inputs.weights), **changes})
     plan()
     for name, changes in {
         "index_queries": dict(slots=TOKENS - 1), "head_weights": dict(head_weights=inputs.weights.double().bfloat16()),
@@ -157,13 +171,15 @@ def test_what_does_not_fit_is_refused_by_name():
 def test_pools_of_glm5_next_have_the_same_bits_one_at_a_time_and_all_at_once(dtype):
     pool, dim, pools = 16, 128, 70
     generator = torch.Generator().manual_seed(2)
-    indexer = types.SimpleNamespace(index_kpool=pool, head_dim=dim, index_kpool_compress_ape=torch.randn(pool, dim, generator=generator).to(dtype))
+    indexer = types.SimpleNamespace(index_kpool=pool, head_dim=dim,
+                                    index_kpool_compress_ape=torch.randn(pool, dim, generator=generator).to(dtype))
     packed = torch.randn(2, pool * pools + 9, 2 * dim + 1, generator=generator).to(dtype)
     first, last = [0, 5], [packed.shape[1]] * 2
     whole, single = (torch.full((2, 5, dim, 16), 7.0).to(dtype) for _ in range(2))
     largest = GatedPools(indexer).pool(first, last, [0, 0], packed, None, whole)
     for done in range(pools):
-        GatedPools(indexer).pool(first, [at + (done + 1) * pool for at in first], [done] * 2, packed[:, : 5 + (done + 1) * pool], None, single)
+        GatedPools(indexer).pool(first, [at + (done + 1) * pool for at in first], [done] * 2,
+                                 packed[:, : 5 + (done + 1) * pool], None, single)
     assert torch.equal(whole.view(torch.uint8), single.view(torch.uint8)) and (whole != 7).float().mean() > 0.8
     assert largest == float(whole[whole != 7].abs().max())
     keys, gates = packed[1, 5 + 16 : 5 + 32, :dim].double(), packed[1, 5 + 16 : 5 + 32, dim : 2 * dim].double()

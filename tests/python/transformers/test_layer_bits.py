@@ -1,4 +1,5 @@
-"""Where the inputs of a layer are equal, its outputs have equal bits: in any chunking, batch, padding and on any threads.
+"""Where the inputs of a layer are equal, its outputs have equal bits: in any chunking, batch, padding and on any
+threads.
 
 A whole model's projections are torch's, whose bits depend on the shape of the call; what holds there is tested last.
 """
@@ -17,7 +18,8 @@ from support_models import draw_ids, make_model
 from support_shared import same_bits
 
 HEADS, KV_HEADS, DIM, INDEX_HEADS, INDEX_DIM, TOKENS = 4, 2, 16, 2, 12, 170
-GEOMETRY = dict(group_tokens=4, budget_tokens=32, query_heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM, index_heads=INDEX_HEADS,
+GEOMETRY = dict(group_tokens=4, budget_tokens=32, query_heads=HEADS, kv_heads=KV_HEADS, head_dim=DIM,
+                index_heads=INDEX_HEADS,
                 index_dim=INDEX_DIM, index_rotary_dim=8, inv_freq=[1.0, 0.1, 0.01, 0.001], rope_axes=[0, 1, 2, 0])
 
 
@@ -52,7 +54,8 @@ def run_layer(native, inputs, sizes, select=slice(None)):
         output = torch.empty(len(first), size, HEADS, DIM, dtype=keys.dtype)
         row = torch.empty(len(first), size, native.row_capacity, dtype=torch.int32)
         counts = torch.empty(len(first), size, dtype=torch.int32)
-        native.attend(runs.first, runs.last, inputs.queries[select, new], inputs.index_queries[select, new], keys, values,
+        native.attend(runs.first, runs.last, inputs.queries[select, new], inputs.index_queries[select, new], keys,
+                      values,
                       layer.panels, layer.panels_max_abs, output, rows=row, counts=counts)
         outputs.append(output)
         rows.append(row)
@@ -91,8 +94,10 @@ def run_eager(inputs, rows, sizes):
         new = slice(at, at + size)
         at += size
         wanted = rows[:, new].long()
-        allowed = torch.zeros(*wanted.shape[:2], at + 1, dtype=torch.bool).scatter_(-1, torch.where(wanted < 0, at, wanted), True)[..., :at]
-        mask = torch.zeros(allowed.shape, dtype=inputs.keys.dtype).masked_fill(~allowed, torch.finfo(inputs.keys.dtype).min)
+        allowed = torch.zeros(*wanted.shape[:2], at + 1, dtype=torch.bool)
+        allowed = allowed.scatter_(-1, torch.where(wanted < 0, at, wanted), True)[..., :at]
+        mask = torch.zeros(allowed.shape, dtype=inputs.keys.dtype).masked_fill(~allowed,
+                                                                               torch.finfo(inputs.keys.dtype).min)
         query, keys, values = inputs.queries[:, new].transpose(1, 2), inputs.keys[:, :, :at], inputs.values[:, :, :at]
         outputs.append(eager_attention_forward(module, query, keys, values, mask[:, None], DIM**-0.5)[0])
     return torch.cat(outputs, 1)
@@ -109,7 +114,8 @@ def test_eager_has_other_bits_in_another_chunking_where_seriatim_has_not():
     assert float((whole - eager).abs().max()) < 1e-5
     sizes = [100] + [1] * 70
     chunked = run_layer(native, inputs, sizes)[0], run_eager(inputs, rows, sizes)
-    print(f"of {whole.numel()} elements other bits in chunks: Seriatim {differing(whole, chunked[0])}, eager {differing(eager, chunked[1])}")
+    print(f"of {whole.numel()} elements other bits in chunks: Seriatim {differing(whole, chunked[0])}, "
+          f"eager {differing(eager, chunked[1])}")
     assert differing(whole, chunked[0]) == 0 and differing(eager, chunked[1]) > 0
 
 
@@ -130,7 +136,8 @@ def test_unselected_keys_and_values_are_not_read():
 
     def newest(keys, values):
         output, row = torch.empty(1, 1, HEADS, DIM), torch.empty(1, 1, native.row_capacity, dtype=torch.int32)
-        native.attend(runs.first, runs.last, inputs.queries[:, -1:], inputs.index_queries[:, -1:], keys, values, layer.panels,
+        native.attend(runs.first, runs.last, inputs.queries[:, -1:], inputs.index_queries[:, -1:], keys, values,
+                      layer.panels,
                       layer.panels_max_abs, output, rows=row, counts=torch.empty(1, 1, dtype=torch.int32))
         return output, row[0, 0][row[0, 0] >= 0]
 
@@ -147,7 +154,8 @@ def test_pooled_keys_after_any_operation_are_those_of_a_fresh_layer():
 
     def pooled(layer, runs):
         layer.pool(native, 4, runs, inputs.positions[:, : layer.indexer_keys.shape[0], : layer.indexer_keys.shape[1]])
-        return [layer.panels[b].transpose(1, 2).reshape(-1, INDEX_DIM)[: (last - first) // 4] for b, (first, last) in enumerate(zip(*runs))]
+        return [layer.panels[b].transpose(1, 2).reshape(-1, INDEX_DIM)[: (last - first) // 4]
+                for b, (first, last) in enumerate(zip(*runs))]
 
     def check(runs):
         kept = pooled(layer, runs)

@@ -1,7 +1,7 @@
 """DynamicCache's whole meaning under an enabled model, against the eager model given the same rows.
 
-Every comparison has two halves: rows are judged against Transformers' own selection (exact, tie or near), and the logits
-against an eager model that attends the very same rows.
+Every comparison has two halves: rows are judged against Transformers' own selection (exact, tie or near), and the
+logits against an eager model that attends the very same rows.
 """
 
 import copy
@@ -26,7 +26,8 @@ def pair():
 
 @pytest.fixture(scope="module")
 def sparse_model():
-    """Sparse layers alone: Transformers' linear layers lack repeat and select, and crop leaves their recurrent state as it is."""
+    """Sparse layers alone: Transformers' linear layers lack repeat and select, and crop leaves their recurrent state as
+    it is."""
     return st.enable(make_model(layers=[INDEXED, INDEXED], budget=16))
 
 
@@ -127,7 +128,8 @@ def test_crop_and_another_continuation_equal_a_cache_that_never_saw_the_rest(spa
 
 @torch.no_grad()
 def test_crop_with_a_linear_layer_does_what_it_does_to_eager(pair):
-    """Transformers cannot crop a linear layer's recurrent state: it still holds the removed tokens, in either model alike."""
+    """Transformers cannot crop a linear layer's recurrent state: it still holds the removed tokens, in either model
+    alike."""
     ids, other = draw_ids(2, TOKENS), draw_ids(2, TOKENS, seed=9)
 
     def continued(model, put_back):
@@ -178,7 +180,8 @@ def test_operations_on_the_batch(sparse_model, operation, rows):
     mask = torch.cat([mask[rows], torch.ones(len(rows), 20, dtype=torch.long)], 1)
     watcher, whole = Watcher(), torch.cat([ids[rows], after], 1)
     with st.watching(model, watcher):
-        logits = [model(after[:, at : at + 5], attention_mask=mask[:, : 105 + at], cache=cache).logits for at in range(0, 20, 5)]
+        logits = [model(after[:, at : at + 5], attention_mask=mask[:, : 105 + at], cache=cache).logits
+                  for at in range(0, 20, 5)]
     logits = torch.cat(logits, 1)
     expected_watcher = Watcher()
     with st.watching(model, expected_watcher):
@@ -209,7 +212,8 @@ def test_copies_of_a_cache_go_different_ways(pair):
     run(model, ids[:, :60], [60], cache=cache)
     deep = copy.deepcopy(cache)
     shallow = copy.copy(cache)
-    shallow.layers = [copy.copy(layer) if type(layer).__name__ == "SeriatimIndexedLayer" else copy.deepcopy(layer) for layer in cache.layers]
+    shallow.layers = [copy.copy(layer) if type(layer).__name__ == "SeriatimIndexedLayer" else copy.deepcopy(layer)
+                      for layer in cache.layers]
     expected, _ = run(model, ids[:, 60:], [30], cache=copy.deepcopy(cache))
     run(model, draw_ids(1, 30, seed=8), [30], cache=cache)
     for other in (deep, shallow):

@@ -17,7 +17,8 @@ from support_indexers import FAMILIES as MODELS, draw_ids, make_model
 
 STEPS = (21, 9, 1, 1, 8)  # prefill in two pieces, single steps, a piece again
 PADDED = ("qwen4_exp", "deepseek_v32", "hy_v4", "dots3_note", "glm5_next")  # each way of reading a mask
-SELECTING = {name: 1 for name in MODELS} | {"deepseek_v32": 2, "axk2": 2, "mistral_large4": 2, "minimax_m3_vl": 2}  # files per sequence
+# files per sequence
+SELECTING = {name: 1 for name in MODELS} | {"deepseek_v32": 2, "axk2": 2, "mistral_large4": 2, "minimax_m3_vl": 2}
 
 
 def read(model, ids, mask=None, steps=STEPS):
@@ -32,7 +33,8 @@ def read(model, ids, mask=None, steps=STEPS):
 
 
 def implementations(family):
-    return ["eager"] if family in ("hy_v4", "hy_v4_vl", "deepseek_v4") else ["eager", "sdpa"]  # sinks: Transformers has eager alone
+    # sinks: Transformers has eager alone
+    return ["eager"] if family in ("hy_v4", "hy_v4_vl", "deepseek_v4") else ["eager", "sdpa"]
 
 
 def assert_a_worse_group_is_caught(path):
@@ -66,7 +68,8 @@ def test_recording_changes_nothing_and_the_dump_is_judged_and_a_worse_row_caught
     for path in recording.files:
         tensors, told = read_dump(path)
         groups = np.array([n // told["group_tokens"] for n in tensors["visible"]])
-        assert len(tensors["rows"]) == len(ids[0]) and (groups > told["budget_tokens"] // told["group_tokens"]).sum() >= 8
+        assert len(tensors["rows"]) == len(ids[0]) and (
+            groups > told["budget_tokens"] // told["group_tokens"]).sum() >= 8
         report = judge_dump(path)
         assert report.rows == len(ids[0]) and broken_by(report) <= KNOWN, report
         assert "order" in broken_by(report) and report.judged["membership"] > 8
@@ -98,7 +101,8 @@ def test_bf16_generation_and_every_third_position(tmp_path):
     with seriatim.record(model, tmp_path, every=3, layers=[1]) as recording:
         again = model.generate(ids, max_new_tokens=12, do_sample=False, pad_token_id=0)
     assert torch.equal(plain, again)
-    assert [path.name for path in recording.files] == ["layer_01_sequence_0.safetensors", "layer_01_sequence_1.safetensors"]
+    assert [path.name for path in recording.files] == ["layer_01_sequence_0.safetensors",
+                                                       "layer_01_sequence_1.safetensors"]
     for path in recording.files:
         tensors, _ = read_dump(path)
         assert tensors["visible"].tolist() == list(range(1, 42, 3))  # the last token generated was never read
@@ -107,7 +111,8 @@ def test_bf16_generation_and_every_third_position(tmp_path):
 
 @torch.no_grad()
 def test_what_cannot_be_recorded_is_refused_by_name_and_nothing_is_left(tmp_path):
-    llama = LlamaForCausalLM(LlamaConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, vocab_size=11))
+    llama = LlamaForCausalLM(LlamaConfig(hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+                                         num_attention_heads=2, vocab_size=11))
     ids, padded = draw_ids(2, 24), torch.ones(2, 24, dtype=torch.int64).index_fill(1, torch.tensor([0]), 0)
     hole = torch.ones(2, 24, dtype=torch.int64).index_fill(1, torch.tensor([7]), 0)
 
@@ -123,7 +128,8 @@ def test_what_cannot_be_recorded_is_refused_by_name_and_nothing_is_left(tmp_path
     refused(model, "what is 'rows'", error=ValueError, what="rows")
     refused(model, "every is 0", error=ValueError, every=0)
     refused(model, "hole between", lambda m: m(ids, attention_mask=hole))
-    refused(model, "StaticCache.*use DynamicCache", lambda m: m(ids, cache=StaticCache(config=m.config, max_cache_len=32)))
+    refused(model, "StaticCache.*use DynamicCache",
+            lambda m: m(ids, cache=StaticCache(config=m.config, max_cache_len=32)))
     refused(model, "with itself", lambda m: (_ for _ in ()).throw(RuntimeError("with itself")), error=RuntimeError)
     for family, why in (("minimax_m3_vl", "blocks"), ("deepseek_v4", "entries")):
         refused(make_model(family), f"{family} counts its {why} from slot 0", lambda m: m(ids, attention_mask=padded))

@@ -39,7 +39,8 @@ def test_a_capture_replays_and_its_outputs_are_the_layers(family, tmp_path):
     assert kinds["wrong"] == 0 and kinds["exact"] > 20 and sum(kinds.values()) == len(ids[0])
     assert (capture.visible >= capture.budget_tokens + capture.group_tokens).sum() > 10
     assert output <= 5e-6
-    assert (capture.index_head_weights is not None and (capture.index_head_weights < 0).any()) == (family != "qwen4_exp")
+    assert (capture.index_head_weights is not None
+            and (capture.index_head_weights < 0).any()) == (family != "qwen4_exp")
     assert (capture.sinks is not None) == family.startswith("hy_v4")
 
 
@@ -69,7 +70,8 @@ def test_bf16_and_padding_on_the_left(family, tmp_path):
         read(model, ids, mask)
     for path, anchor in zip(recording.files, (6, 0)):
         capture, kinds, output = judge(path)
-        assert capture.attention_storage == "BF16" and capture.index_storage == ("F32" if family == "dots3_note" else "BF16")
+        assert capture.attention_storage == "BF16"
+        assert capture.index_storage == ("F32" if family == "dots3_note" else "BF16")
         assert capture.anchor == anchor and capture.query_positions.tolist() == list(range(anchor, 40, 2))
         assert kinds["wrong"] == 0 and kinds["exact"] > 10 and output <= OUTPUT_BOUND["BF16"]
 
@@ -107,7 +109,8 @@ def test_a_capture_refuses_what_is_not_one_growing_text(tmp_path):
     with pytest.raises(st.Unsupported, match="reordered"), seriatim.record(model, tmp_path, what="capture"):
         model.generate(ids[:1], num_beams=3, max_new_tokens=8, do_sample=False, pad_token_id=0)
     cache = model(ids, use_cache=True).cache
-    with pytest.raises(st.Unsupported, match="from the first token on"), seriatim.record(model, tmp_path, what="capture"):
+    refused = pytest.raises(st.Unsupported, match="from the first token on")
+    with refused, seriatim.record(model, tmp_path, what="capture"):
         model(ids, cache=cache)
     qwen = make_model("qwen4_exp")
     positions = torch.arange(24).expand(3, 1, -1).clone()

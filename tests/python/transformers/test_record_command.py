@@ -37,12 +37,14 @@ def arguments(checkpoint, out, *more):
 
 def test_the_command_reads_a_text_and_names_the_files(checkpoint, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-m", "seriatim.record", *arguments(checkpoint, tmp_path, "--what", "both", "--chunk", "20", "--layers", "1")],
+        [sys.executable, "-m", "seriatim.record", *arguments(checkpoint, tmp_path, "--what", "both", "--chunk", "20",
+                                                             "--layers", "1")],
         capture_output=True, text=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
     assert done.returncode == 0, done.stderr
     dump, capture = done.stdout.splitlines()
     assert (dump, capture) == (f"{tmp_path}/layer_01.safetensors", f"{tmp_path}/layer_01_capture.safetensors")
-    assert f"{len(TEXT)} of {len(TEXT)} tokens" in done.stderr and "Warning" not in done.stderr.replace("FutureWarning", "")
+    assert f"{len(TEXT)} of {len(TEXT)} tokens" in done.stderr
+    assert "Warning" not in done.stderr.replace("FutureWarning", "")
     assert len(read_dump(dump)[0]["rows"]) == len(TEXT) and broken_by(judge_dump(dump)) <= KNOWN
 
 

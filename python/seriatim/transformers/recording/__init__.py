@@ -20,7 +20,8 @@ class Recording:
         self.files = []
 
     def __repr__(self):
-        return f"<seriatim recording of layers {[layer.layer_idx for layer in self.indexed_layers]}: {len(self.files)} files>"
+        layers = [layer.layer_idx for layer in self.indexed_layers]
+        return f"<seriatim recording of layers {layers}: {len(self.files)} files>"
 
 
 @contextlib.contextmanager
@@ -47,7 +48,8 @@ def _chosen_layers(model, what, wanted):
         raise ValueError(f"record: what is {what!r}, and must be one of {', '.join(WHAT)}")
     layers = indexed_layers(model)
     if is_enabled(model):
-        raise Unsupported("record: the model is enabled, so that Seriatim selects; disable it, or use seriatim.transformers.watching")
+        raise Unsupported(
+            "record: the model is enabled, so that Seriatim selects; disable it, or use seriatim.transformers.watching")
     if wanted is not None:
         known = [layer.layer_idx for layer in layers]
         for index in wanted:
@@ -56,7 +58,8 @@ def _chosen_layers(model, what, wanted):
         layers = [layer for layer in layers if layer.layer_idx in wanted]
     for layer in layers:
         if what != "dump" and layer.family.capture not in ("latent", "groups"):
-            raise Unsupported(f"record: {layer.family_name} cannot be captured: {layer.family.capture}; what=\"dump\" works")
+            raise Unsupported(
+                f"record: {layer.family_name} cannot be captured: {layer.family.capture}; what=\"dump\" works")
     return layers
 
 

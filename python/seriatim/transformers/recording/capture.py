@@ -76,17 +76,23 @@ class Captures(abc.ABC):
             return
         tokens = known.shape[2]
         if now.shape[:2] != known.shape[:2] or now.shape[2] <= tokens or not torch.equal(now[:, :, :tokens], known):
-            raise Unsupported("record: a capture holds sequences that grow, and these were cropped, reordered or begun anew; record each text on its own")
+            raise Unsupported(
+                "record: a capture holds sequences that grow, and these were cropped, reordered or begun anew; "
+                "record each text on its own")
 
     def _append_sequence(self, b, seen, index, selection, kept):
         slots, calls = seen.keys.shape[2], seen.queries.shape[2]
         if b not in self._sequences:
-            self._sequences[b] = _Sequence(self.scratch / name_of(self.layer, b, "capture"), selection.anchor, self._position(b, selection.anchor, slots))
+            self._sequences[b] = _Sequence(self.scratch / name_of(self.layer, b, "capture"), selection.anchor,
+                                           self._position(b, selection.anchor, slots))
         to = self._sequences[b]
         if to.anchor != selection.anchor:
-            raise Unsupported(f"record: sequence {b} began at slot {to.anchor} and now at {selection.anchor}; record each text on its own")
+            raise Unsupported(
+                f"record: sequence {b} began at slot {to.anchor} and now at {selection.anchor}; "
+                "record each text on its own")
         if to.tokens == 0 and slots - calls > to.anchor:
-            raise Unsupported("record: a capture has to see its text from the first token on; begin to record before the prefill")
+            raise Unsupported(
+                "record: a capture has to see its text from the first token on; begin to record before the prefill")
         new = slice(to.anchor + to.tokens, slots)
         for name, rows in self._token_tensors(b, new, slots, seen, index).items():
             to.append(name, rows)
@@ -114,19 +120,23 @@ class Captures(abc.ABC):
                 constants[key].append(value.detach().float().cpu())
             source = f"{describe(self.layer)}, sequence {b}, recorded by seriatim.record"
             save(path, sequence.tensors | constants, {
-                "seriatim": "capture/1", "geometry": json.dumps(self._geometry()), "anchor": str(sequence.position), "source": source})
+                "seriatim": "capture/1", "geometry": json.dumps(self._geometry()), "anchor": str(sequence.position),
+                "source": source})
             paths.append(path)
         return paths
 
 
 class LatentCaptures(Captures):
-    """Attention over latents. Query heads share one key head: the latent, of which keys and values are projections, beside the
-    part that rotates. The key projection moves to the queries; outputs are those of the latents, before the value projection."""
+    """Attention over latents. Query heads share one key head: the latent, of which keys and values are projections,
+    beside the part that rotates. The key projection moves to the queries; outputs are those of the latents, before the
+    value projection."""
 
     def _check_model(self):
         projection = self.layer.attention.kv_b_proj
         if type(projection) is not nn.Linear or projection.bias is not None:
-            raise Unsupported(f"record: kv_b_proj is a {type(projection).__name__}; only a Linear without bias can move to the queries")
+            raise Unsupported(
+                f"record: kv_b_proj is a {type(projection).__name__}; "
+                "only a Linear without bias can move to the queries")
 
     def _of_tokens(self, seen):
         return seen.latents
@@ -135,7 +145,8 @@ class LatentCaptures(Captures):
         rope = self.layer.attention.qk_rope_head_dim
         latents = seen.latents[b].reshape(slots, -1)[new]
         rotated = seen.keys[b, 0, new, seen.keys.shape[-1] - rope :]
-        return {"index_keys": index.keys.transpose(-1, -2).reshape(len(seen.keys), slots, -1)[b, new], "keys": torch.cat([latents, rotated], dim=-1)[:, None]}
+        return {"index_keys": index.keys.transpose(-1, -2).reshape(len(seen.keys), slots, -1)[b, new],
+                "keys": torch.cat([latents, rotated], dim=-1)[:, None]}
 
     def _query_tensors(self, b, queries, seen, index):
         attention = self.layer.attention
@@ -150,7 +161,8 @@ class LatentCaptures(Captures):
         }
         if seen.probabilities is not None:
             latents = seen.latents[b].reshape(seen.keys.shape[2], rank).float()
-            tensors["expected_output"] = torch.matmul(seen.probabilities[b, :, queries].float(), latents).transpose(0, 1)
+            tensors["expected_output"] = torch.matmul(seen.probabilities[b, :, queries].float(),
+                                                      latents).transpose(0, 1)
         return tensors
 
     def _constants(self):
@@ -162,7 +174,8 @@ class LatentCaptures(Captures):
         return {
             "group_tokens": 1, "budget_tokens": indexer.index_topk, "query_heads": attention.num_heads, "kv_heads": 1,
             "head_dim": attention.kv_lora_rank + attention.qk_rope_head_dim, "value_dim": attention.kv_lora_rank,
-            "softmax_scale": attention.scaling, "index_heads": indexer.n_heads, "index_dim": indexer.head_dim, "index_rotary_dim": 0,
+            "softmax_scale": attention.scaling, "index_heads": indexer.n_heads, "index_dim": indexer.head_dim,
+            "index_rotary_dim": 0,
             "rope_theta": 10000.0, "norm_eps": 1e-6, "pooling": "none", "scale_at": family.scale_at}
 
 
@@ -172,7 +185,9 @@ class GroupCaptures(Captures):
     def _check_model(self):
         rotary = self.layer.text_model.rotary_emb
         if rotary.attention_scaling != 1.0:
-            raise Unsupported(f"record: rope_type {rotary.rope_type!r} scales cos and sin by {rotary.attention_scaling}; a capture has no place for it")
+            raise Unsupported(
+                f"record: rope_type {rotary.rope_type!r} scales cos and sin by {rotary.attention_scaling}; "
+                "a capture has no place for it")
         self.position_ids: Any = None  # of the whole context, as the rotation was last asked for
 
     def _position(self, b, anchor, slots):
@@ -209,7 +224,10 @@ class GroupCaptures(Captures):
         attention, indexer = self.layer.attention, self.layer.indexer
         rotary = self.layer.text_model.rotary_emb
         return {
-            "group_tokens": indexer.compress_ratio, "budget_tokens": indexer.token_budget, "query_heads": attention.config.num_attention_heads,
-            "kv_heads": attention.config.num_key_value_heads, "head_dim": attention.head_dim, "softmax_scale": attention.scaling,
-            "index_heads": indexer.index_n_heads, "index_dim": indexer.index_head_dim, "index_rotary_dim": 2 * rotary.inv_freq.shape[0],
+            "group_tokens": indexer.compress_ratio, "budget_tokens": indexer.token_budget,
+            "query_heads": attention.config.num_attention_heads,
+            "kv_heads": attention.config.num_key_value_heads, "head_dim": attention.head_dim,
+            "softmax_scale": attention.scaling,
+            "index_heads": indexer.index_n_heads, "index_dim": indexer.index_head_dim,
+            "index_rotary_dim": 2 * rotary.inv_freq.shape[0],
             "rope_theta": float(rotary.config.rope_parameters["rope_theta"]), "norm_eps": indexer.k_layernorm.eps}

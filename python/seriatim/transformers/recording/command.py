@@ -23,17 +23,23 @@ examples:
 
 
 def parse(arguments):
-    parser = argparse.ArgumentParser(prog="python -m seriatim.record", description=__doc__, epilog=_EXAMPLES, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", required=True, help="a folder with a checkpoint and its tokenizer, or a name that from_pretrained knows")
+    parser = argparse.ArgumentParser(prog="python -m seriatim.record", description=__doc__, epilog=_EXAMPLES,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True,
+                        help="a folder with a checkpoint and its tokenizer, or a name that from_pretrained knows")
     parser.add_argument("--text", required=True, type=pathlib.Path, help="a UTF-8 text file")
     parser.add_argument("--out", required=True, type=pathlib.Path, help="the folder to write to")
-    parser.add_argument("--what", choices=WHAT, default="dump", help="dump: rows and scores; capture: all that the layer was given (default: dump)")
+    parser.add_argument("--what", choices=WHAT, default="dump",
+                        help="dump: rows and scores; capture: all that the layer was given (default: dump)")
     parser.add_argument("--tokens", type=int, help="read this many tokens of the text (default: all)")
     parser.add_argument("--chunk", type=int, default=256, help="tokens per forward pass (default: 256)")
     parser.add_argument("--every", type=int, default=1, help="record the queries at each N-th position (default: 1)")
-    parser.add_argument("--layers", type=lambda text: [int(word) for word in text.split(",")], help="record these layers alone, as in 3,7,11")
-    parser.add_argument("--attention", choices=["eager", "sdpa"], default="eager", help="captures over latents hold outputs with eager alone (default: eager)")
-    parser.add_argument("--dtype", default="auto", help="auto, float32, bfloat16 or float16 (default: auto, that of the checkpoint)")
+    parser.add_argument("--layers", type=lambda text: [int(word) for word in text.split(",")],
+                        help="record these layers alone, as in 3,7,11")
+    parser.add_argument("--attention", choices=["eager", "sdpa"], default="eager",
+                        help="captures over latents hold outputs with eager alone (default: eager)")
+    parser.add_argument("--dtype", default="auto",
+                        help="auto, float32, bfloat16 or float16 (default: auto, that of the checkpoint)")
     parser.add_argument("--device", default="cpu", help="cpu, cuda, ... (default: cpu)")
     return parser.parse_args(arguments)
 
@@ -42,9 +48,12 @@ def load_model(options):
     config = transformers.AutoConfig.from_pretrained(options.model)
     name = (config.architectures or [None])[0]
     if not hasattr(transformers, name or ""):
-        raise _errors.Unsupported(f"--model: {name} is no class of transformers {transformers.__version__}; known families are {', '.join(FAMILIES)}")
+        raise _errors.Unsupported(
+            f"--model: {name} is no class of transformers {transformers.__version__}; "
+            f"known families are {', '.join(FAMILIES)}")
     dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
-    model = getattr(transformers, name).from_pretrained(options.model, dtype=dtype, attn_implementation=options.attention)
+    model = getattr(transformers, name).from_pretrained(options.model, dtype=dtype,
+                                                        attn_implementation=options.attention)
     return model.to(options.device).eval()
 
 
@@ -89,7 +98,8 @@ def run(options):
         read(model, ids, options.chunk)
         budgets = {layer.family.budget_tokens(layer.indexer) for layer in recording.indexed_layers}
     if ids.shape[1] < min(budgets):
-        print(f"note: the text has {ids.shape[1]} tokens and the budget is {min(budgets)}: no row drops anything", file=sys.stderr)
+        print(f"note: the text has {ids.shape[1]} tokens and the budget is {min(budgets)}: no row drops anything",
+              file=sys.stderr)
     for path in recording.files:
         print(path)
 

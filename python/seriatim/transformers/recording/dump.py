@@ -27,12 +27,16 @@ class Dumps:
         key = (sequence, selection.part)
         if key not in self._parts:
             name = name_of(self.layer, *key)
-            new = {"rows": (torch.int32, selection.rows.shape[1:]), "visible": (torch.int32, ()), "scores": (torch.float32, None)}
+            new = {"rows": (torch.int32, selection.rows.shape[1:]), "visible": (torch.int32, ()),
+                   "scores": (torch.float32, None)}
             self._parts[key] = selection.anchor, {
-                what: GrowingTensor(self.scratch / f"{name}.{what}", dtype, shape) for what, (dtype, shape) in new.items()}
+                what: GrowingTensor(self.scratch / f"{name}.{what}", dtype, shape) for what,
+                (dtype, shape) in new.items()}
         anchor, tensors = self._parts[key]
         if anchor != selection.anchor:
-            raise Unsupported(f"record: sequence {sequence} began at slot {anchor} and now at {selection.anchor}; record each text on its own")
+            raise Unsupported(
+                f"record: sequence {sequence} began at slot {anchor} and now at {selection.anchor}; "
+                "record each text on its own")
         return tensors
 
     def save(self):
@@ -43,7 +47,8 @@ class Dumps:
             path = self.folder / f"{name_of(self.layer, sequence if sequences else None, part)}.safetensors"
             indexer, family = self.layer.indexer, self.layer.family
             save(path, tensors, {
-                "seriatim": "selection/1", "group_tokens": str(family.group_tokens(indexer)), "budget_tokens": str(family.budget_tokens(indexer)),
+                "seriatim": "selection/1", "group_tokens": str(family.group_tokens(indexer)),
+                "budget_tokens": str(family.budget_tokens(indexer)),
                 "anchor": str(anchor), "unit": family.unit, "engine": describe(self.layer)})
             paths.append(path)
         return paths
@@ -59,5 +64,7 @@ def name_of(layer, sequence, part):
 def describe(layer):
     parameter = next(layer.attention.parameters())
     implementation = layer.attention.config._attn_implementation
-    return (f"{layer.family_name} of transformers {transformers.__version__}, torch {torch.__version__}, layer {layer.layer_idx}, {implementation}, "
+    return (
+        f"{layer.family_name} of transformers {transformers.__version__}, torch {torch.__version__}, layer "
+        f"{layer.layer_idx}, {implementation}, "
             f"{str(parameter.dtype).removeprefix('torch.')} on {parameter.device.type}")

@@ -30,7 +30,8 @@ class GrowingTensor:
                     self._lengths.append(len(row))
                     file.write(_bytes_of(row))
             else:
-                assert rows.dtype == self.dtype and tuple(rows.shape[1:]) == tuple(self.shape), (rows.dtype, rows.shape, self.shape)
+                assert rows.dtype == self.dtype and tuple(rows.shape[1:]) == tuple(self.shape), (rows.dtype, rows.shape,
+                                                                                                 self.shape)
                 file.write(_bytes_of(rows))
         self.rows += len(rows)
 
@@ -67,7 +68,8 @@ def save(path, tensors, metadata):
     """Puts growing tensors into one file; a reader sees the whole of it or nothing."""
     header, at = {"__metadata__": metadata}, 0
     for name, tensor in tensors.items():
-        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": tensor.full_shape(), "data_offsets": [at, at + tensor.size_bytes()]}
+        header[name] = {"dtype": _NAMES[tensor.dtype], "shape": tensor.full_shape(),
+                        "data_offsets": [at, at + tensor.size_bytes()]}
         at += tensor.size_bytes()
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)

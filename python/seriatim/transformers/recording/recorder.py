@@ -20,7 +20,8 @@ class LayerRecorder:
         self.dumps = Dumps(layer, folder, scratch) if what != "capture" else None
         self.captures = _CAPTURES[layer.family.capture](layer, folder, scratch) if what != "dump" else None
         self._indexer_watch = self._attention_watch = None
-        self._index, self._chosen = SimpleNamespace(), None  # of the call in progress, between indexer and the end of attention
+        # of the call in progress, between indexer and the end of attention
+        self._index, self._chosen = SimpleNamespace(), None
         self._handles = []
 
     def attach(self):

@@ -7,8 +7,8 @@ from torch.overrides import TorchFunctionMode
 
 
 class IndexerWatch(TorchFunctionMode):
-    """What one call of an indexer sorts: the scores given to `topk`, with what came back. With `products`, what its two matrix
-    products multiply as well: queries with keys, then head weights with what came of it."""
+    """What one call of an indexer sorts: the scores given to `topk`, with what came back. With `products`, what its two
+    matrix products multiply as well: queries with keys, then head weights with what came of it."""
 
     def __init__(self, products):
         super().__init__()
@@ -36,8 +36,9 @@ class IndexerWatch(TorchFunctionMode):
 
 
 class AttentionWatch(TorchFunctionMode):
-    """What one call of an attention layer multiplies: queries [B, H, S, d], keys [B, H, T, d] and values, the probabilities
-    where they are made (eager), and what attention gives, before gate and projection. `paused` while the indexer runs."""
+    """What one call of an attention layer multiplies: queries [B, H, S, d], keys [B, H, T, d] and values, the
+    probabilities where they are made (eager), and what attention gives, before gate and projection. `paused` while the
+    indexer runs."""
 
     def __init__(self):
         super().__init__()

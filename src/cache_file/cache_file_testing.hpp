@@ -95,7 +95,7 @@ struct Parts {
 
   Bytes together(std::int64_t alignment = cache_file::kDataAlignment) {
     using namespace cache_file;
-    const std::string header = header_bytes(metadata, shapes, alignment);
+    const std::string header = header_bytes(metadata, shapes, alignment).value();
     small[kChecksums] = cache_file::bytes_of<std::uint64_t>(checksums(header, small));
     Bytes out = file::to_bytes(header);
     out.insert(out.end(), pages.begin(), pages.end());

@@ -5,6 +5,7 @@
 #include <iterator>
 
 #include "base/format.hpp"
+#include "file/safetensors_header.hpp"
 
 #define XXH_INLINE_ALL
 #include <xxhash.h>
@@ -121,29 +122,10 @@ Status check_version(const Metadata& metadata) {
                        formatted("header: its version is not {}, the only one that this build knows", kVersion));
 }
 
-std::string header_bytes(const Metadata& metadata, const Shapes& shapes, std::int64_t alignment) {
-  std::string json = "{\"__metadata__\":{";
-  for (const auto& [key, value] : metadata) {  // none of them needs escaping
-    json += formatted("{}\"{}\":\"{}\"", json.back() == '{' ? "" : ",", key, value);
-  }
-  json += "}";
-  std::int64_t begin = 0;
-  for (std::size_t s = 0; s < kSectionCount; ++s) {
-    std::int64_t bytes = kSections[s].element_bytes;
-    for (const std::int64_t extent : shapes[s]) bytes *= extent;
-    json += formatted(",\"{}\":{{\"dtype\":\"{}\",\"shape\":[{}],\"data_offsets\":[{},{}]}}", kSections[s].name,
-                      kSections[s].dtype, joined(shapes[s], ","), begin, begin + bytes);
-    begin += bytes;
-  }
-  json += "}";
-  constexpr std::size_t kLengthBytes = sizeof(std::uint64_t);
-  const auto unit = static_cast<std::size_t>(alignment);
-  const auto aligned = (json.size() + kLengthBytes + unit - 1) / unit * unit;
-  json.resize(aligned - kLengthBytes, ' ');
-  const std::uint64_t length = json.size();
-  std::string header(kLengthBytes, '\0');
-  std::memcpy(header.data(), &length, kLengthBytes);
-  return header + json;
+Result<std::string> header_bytes(const Metadata& metadata, const Shapes& shapes, std::int64_t alignment) {
+  std::array<file::ListedTensor, kSectionCount> tensors;
+  for (std::size_t s = 0; s < kSectionCount; ++s) tensors[s] = {kSections[s].name, kSections[s].dtype, shapes[s]};
+  return file::safetensors_header(metadata, tensors, alignment);
 }
 
 std::array<std::uint64_t, kChecksumCount> checksums(std::string_view header, const SmallSections& small) {

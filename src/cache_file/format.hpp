@@ -83,8 +83,9 @@ Result<std::int64_t> integer_of(const Metadata& metadata, std::string_view key);
 // Errors  Corrupt: not a cache's file. Unsupported: another version.
 Status check_version(const Metadata& metadata);
 
-// The length, the JSON and its padding to a multiple of `alignment`.
-std::string header_bytes(const Metadata& metadata, const Shapes& shapes, std::int64_t alignment = kDataAlignment);
+// What precedes the data. Errors  as file::safetensors_header.
+Result<std::string> header_bytes(const Metadata& metadata, const Shapes& shapes,
+                                 std::int64_t alignment = kDataAlignment);
 
 // All checksums; small[kChecksums] is not looked at.
 std::array<std::uint64_t, kChecksumCount> checksums(std::string_view header, const SmallSections& small);

@@ -8,8 +8,7 @@
 #include "base/checked.hpp"
 #include "base/format.hpp"
 #include "cache/state.hpp"
-#include "file/bytes.hpp"
-#include "file/safetensors_header.hpp"
+#include "file/safetensors_reader.hpp"
 
 namespace seriatim {
 namespace {
@@ -18,6 +17,7 @@ using namespace cache_file;
 
 // The header and where every section lies.
 struct Frame {
+  file::InputFile file;
   std::string header;  // length, JSON and padding
   Metadata metadata;
   Shapes shapes;
@@ -30,58 +30,39 @@ struct Frame {
   }
 };
 
-Result<std::string> read_header(const InputFile& file) {
-  std::uint64_t length = 0;
-  if (file.size() < static_cast<std::int64_t>(sizeof length))
-    return corrupt("header", "the file ends before the header's length");
-  if (Status s = file.read(0, std::as_writable_bytes(std::span(&length, 1))); !s.ok()) return s;
-  if (length > static_cast<std::uint64_t>(file.size()) - sizeof length) {
-    return corrupt("header", formatted("claims {} bytes, the file has {} left", length, file.size() - 8));
-  }
-  if (length > static_cast<std::uint64_t>(kMaxHeaderBytes)) {
-    return Status::error(Code::kUnsupported, "header",
-                         formatted("header: {} bytes, the limit is {}", length, kMaxHeaderBytes));
-  }
-  std::string header(sizeof length + static_cast<std::size_t>(length), '\0');
-  if (Status s = file.read(0, std::as_writable_bytes(std::span<char>(header))); !s.ok()) return s;
-  return header;
-}
-
-Status place_section(const std::vector<SafetensorsEntry>& entries, std::size_t section, Frame& frame) {
+Status place_section(const file::SafetensorsReader& reader, std::size_t section, Frame& frame) {
   const SectionKind& kind = kSections[section];
-  const auto entry = std::find_if(entries.begin(), entries.end(), [&](const auto& e) { return e.name == kind.name; });
-  if (entry == entries.end()) return corrupt(kind.name, "it is missing");
+  const SafetensorsEntry* entry = reader.find(kind.name);
+  if (entry == nullptr) return corrupt(kind.name, "it is missing");
   if (entry->dtype != kind.dtype || entry->shape.size() != kind.rank) {
     return corrupt(kind.name, formatted("not of dtype {} and rank {}", kind.dtype, kind.rank));
   }
   frame.shapes[section] = entry->shape;
-  frame.at[section] = static_cast<std::int64_t>(frame.header.size()) + entry->begin_bytes;
+  frame.at[section] = reader.begin_bytes(*entry);
   return {};
 }
 
-Result<Frame> read_frame(const InputFile& file) {
+Result<Frame> read_frame(const std::string& path) {
   Frame frame;
-  auto header = read_header(file);
-  if (!header.ok()) return header.status();
-  frame.header = std::move(*header);
-  auto parsed = file::parse_safetensors_header(std::string_view(frame.header).substr(sizeof(std::uint64_t)), {});
-  if (!parsed.ok()) return parsed.status();
-  const std::int64_t data_bytes = file.size() - static_cast<std::int64_t>(frame.header.size());
-  if (Status s = file::check_safetensors_entries(parsed->entries, data_bytes); !s.ok()) return s;
-  frame.metadata = std::move(parsed->metadata);
+  SafetensorsLimits limits;
+  limits.header_bytes = kMaxHeaderBytes;
+  const auto reader = file::SafetensorsReader::open(path, limits, &frame.header);
+  if (!reader.ok()) return reader.status();
+  frame.file = reader->file();
+  frame.metadata = reader->metadata();
   if (Status s = check_version(frame.metadata); !s.ok()) return s;
   for (std::size_t s = 0; s < kSectionCount; ++s) {
-    if (Status status = place_section(parsed->entries, s, frame); !status.ok()) return status;
+    if (Status status = place_section(*reader, s, frame); !status.ok()) return status;
   }
   return frame;
 }
 
 // Reads every section but the pages and compares the checksums.
-Result<SmallSections> read_small_sections(const InputFile& file, const Frame& frame) {
+Result<SmallSections> read_small_sections(const Frame& frame) {
   SmallSections small;
   for (std::size_t s = kTokenPageHashes; s < kSectionCount; ++s) {
     small[s].resize(static_cast<std::size_t>(frame.bytes(s)));
-    if (Status status = file.read(frame.at[s], small[s]); !status.ok()) return status;
+    if (Status status = frame.file.read(frame.at[s], small[s]); !status.ok()) return status;
   }
   const auto sums = checksums(frame.header, small);
   if (small[kChecksums].size() != sizeof sums) return corrupt("checksums", formatted("not {} of them", kChecksumCount));
@@ -234,11 +215,9 @@ Status read_sequences(const std::vector<std::int64_t>& rows, CacheFile& out) {
 }  // namespace
 
 Result<CacheFile> CacheFile::open(const std::string& path) {
-  auto file = InputFile::open(path);
-  if (!file.ok()) return file.status();
-  auto frame = read_frame(*file);
+  auto frame = read_frame(path);
   if (!frame.ok()) return frame.status();
-  auto small = read_small_sections(*file, *frame);
+  auto small = read_small_sections(*frame);
   if (!small.ok()) return small.status();
   auto geometry = admit_geometry(*frame, *small);
   if (!geometry.ok()) return geometry.status();
@@ -249,7 +228,7 @@ Result<CacheFile> CacheFile::open(const std::string& path) {
   if (Status s = check_pages(*frame, kTokenPages, kTokenPageHashes, layout->token_page_bytes); !s.ok()) return s;
   if (Status s = check_pages(*frame, kPooledPages, kPooledPageHashes, layout->pooled_page_bytes); !s.ok()) return s;
   CacheFile out{
-      std::move(*file), std::move(*geometry), std::move(*options), std::move(*layout), {}, {}, {}, {}, {}, 0, 0};
+      std::move(frame->file), std::move(*geometry), std::move(*options), std::move(*layout), {}, {}, {}, {}, {}, 0, 0};
   out.token_page_hashes = values_of<std::uint64_t>((*small)[kTokenPageHashes]);
   out.pooled_page_hashes = values_of<std::uint64_t>((*small)[kPooledPageHashes]);
   out.token_table = values_of<std::int64_t>((*small)[kTokenTable]);

@@ -10,31 +10,11 @@
 
 #include "cache/layout.hpp"
 #include "cache_file/format.hpp"
+#include "file/input_file.hpp"
 #include "seriatim/cache.hpp"
 #include "seriatim/geometry.hpp"
 
 namespace seriatim {
-
-// A regular file, open for reading.
-class InputFile {
- public:
-  // Errors  Io.
-  static Result<InputFile> open(const std::string& path);
-  InputFile(InputFile&& other) noexcept;
-  InputFile& operator=(InputFile&& other) noexcept;
-  ~InputFile();
-
-  // Fills `into` from `offset`. Errors  Io: the system refuses, or the file has become shorter.
-  Status read(std::int64_t offset, std::span<std::byte> into) const;
-
-  std::int64_t size() const { return size_; }
-  int descriptor() const { return fd_; }
-
- private:
-  InputFile(int fd, std::int64_t size) : fd_(fd), size_(size) {}
-  int fd_ = -1;
-  std::int64_t size_ = 0;
-};
 
 struct CacheFile {
   struct Sequence {
@@ -46,7 +26,7 @@ struct CacheFile {
     std::span<const std::int64_t> pooled_pages;  // into pooled_table
   };
 
-  InputFile file;
+  file::InputFile file;
   Geometry geometry;
   CacheOptions options;  // layers and page_tokens
   Layout layout;

@@ -85,8 +85,8 @@ Result<float> judge(const PageRules& rules, std::int64_t number, std::uint64_t h
 
 }  // namespace
 
-Result<float> read_page(const InputFile& file, const PageRules& rules, std::int64_t section_at, std::int64_t number,
-                        std::uint64_t hash, std::span<std::byte> page) {
+Result<float> read_page(const file::InputFile& file, const PageRules& rules, std::int64_t section_at,
+                        std::int64_t number, std::uint64_t hash, std::span<std::byte> page) {
   const std::int64_t page_at = section_at + number * std::ssize(page);
   return judge(rules, number, hash, [&](std::int64_t offset, std::int64_t bytes) -> Result<std::span<const std::byte>> {
     const auto into = page.subspan(static_cast<std::size_t>(offset), static_cast<std::size_t>(bytes));

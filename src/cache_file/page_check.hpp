@@ -24,8 +24,8 @@ struct PageRules {
 // Reads page `number` of a section that begins at `section_at` into `page`, checking on the way.
 // Gives   the largest magnitude of its elements; infinity if one is not finite
 // Errors  Io. Corrupt: row = page. NotFinite: row = page, index = byte offset of the first such element in the page.
-Result<float> read_page(const InputFile& file, const PageRules& rules, std::int64_t section_at, std::int64_t number,
-                        std::uint64_t hash, std::span<std::byte> page);
+Result<float> read_page(const file::InputFile& file, const PageRules& rules, std::int64_t section_at,
+                        std::int64_t number, std::uint64_t hash, std::span<std::byte> page);
 
 // The same judgement of a page that is in memory.
 Result<float> check_page(const PageRules& rules, std::int64_t number, std::uint64_t hash,

@@ -102,11 +102,12 @@ Status save_states(const Store& store, std::span<const SavedSequence> sequences,
   using namespace cache_file;
   const SavePlan plan = SavePlan::make(store, sequences);
   SmallSections small = small_sections(store, plan);
-  const std::string header = header_bytes(describe(store.geometry, store.layout.page_tokens), shapes_of(store, plan));
+  const auto header = header_bytes(describe(store.geometry, store.layout.page_tokens), shapes_of(store, plan));
+  if (!header.ok()) return header.status();
   remove_leftovers(path);
   auto file = file::AtomicFile::create(path, calls);
   if (!file.ok()) return file.status();
-  if (Status s = file->write(file::bytes_of(header)); !s.ok()) return s;
+  if (Status s = file->write(file::bytes_of(*header)); !s.ok()) return s;
   std::vector<std::uint64_t> token_hashes;
   std::vector<std::uint64_t> pooled_hashes;
   const Layout& layout = store.layout;
@@ -123,7 +124,7 @@ Status save_states(const Store& store, std::span<const SavedSequence> sequences,
   }
   small[kTokenPageHashes] = cache_file::bytes_of<std::uint64_t>(token_hashes);
   small[kPooledPageHashes] = cache_file::bytes_of<std::uint64_t>(pooled_hashes);
-  const auto sums = checksums(header, small);
+  const auto sums = checksums(*header, small);
   small[kChecksums] = cache_file::bytes_of<std::uint64_t>(sums);
   for (std::size_t s = kTokenPageHashes; s < kSectionCount; ++s) {
     if (Status status = file->write(small[s]); !status.ok()) return status;

@@ -8,8 +8,8 @@
 #include "file/atomic_file.hpp"
 #include "file/bytes.hpp"
 #include "file/dense.hpp"
+#include "file/input_file.hpp"
 #include "file/npy_header.hpp"
-#include "file/read_file.hpp"
 #include "seriatim/file.hpp"
 
 namespace seriatim {

@@ -7,7 +7,7 @@
 #include "base/format.hpp"
 #include "file/bytes.hpp"
 #include "file/dense.hpp"
-#include "file/read_file.hpp"
+#include "file/input_file.hpp"
 #include "file/safetensors_header.hpp"
 #include "seriatim/file.hpp"
 
@@ -15,24 +15,8 @@ namespace seriatim {
 
 namespace {
 
-constexpr std::size_t kLengthBytes = 8;
-
 Status corrupt(std::string_view argument, std::string_view message) {
   return Status::error(Code::kCorrupt, argument, formatted("{}: {}", argument, message));
-}
-
-// The JSON text between the length and the data.
-Result<std::string_view> frame(std::span<const std::byte> bytes, const SafetensorsLimits& limits) {
-  if (bytes.size() < kLengthBytes) return corrupt("header", "the file ends before the header's length");
-  const auto length = file::load_little<std::uint64_t>(bytes);
-  if (length > static_cast<std::uint64_t>(limits.header_bytes)) {
-    return Status::error(Code::kUnsupported, "header",
-                         formatted("header: claims {} bytes, the limit is {}", length, limits.header_bytes));
-  }
-  if (length > bytes.size() - kLengthBytes) {
-    return corrupt("header", formatted("claims {} bytes, the file has {} left", length, bytes.size() - kLengthBytes));
-  }
-  return file::text_of(bytes.subspan(kLengthBytes, static_cast<std::size_t>(length)));
 }
 
 // One tensor on its own: a known dtype, offsets in order and as far apart as the shape says.
@@ -84,6 +68,21 @@ Status check_coverage(const std::vector<SafetensorsEntry>& entries, std::int64_t
 
 }  // namespace
 
+Result<std::size_t> file::safetensors_header_length(std::span<const std::byte> first, std::int64_t file_bytes,
+                                                    const SafetensorsLimits& limits) {
+  if (first.size() < kSafetensorsLengthBytes) return corrupt("header", "the file ends before the header's length");
+  const auto length = load_little<std::uint64_t>(first);
+  if (length > static_cast<std::uint64_t>(limits.header_bytes)) {
+    return Status::error(Code::kUnsupported, "header",
+                         formatted("header: claims {} bytes, the limit is {}", length, limits.header_bytes));
+  }
+  const std::int64_t left = file_bytes - static_cast<std::int64_t>(kSafetensorsLengthBytes);
+  if (length > static_cast<std::uint64_t>(left)) {
+    return corrupt("header", formatted("claims {} bytes, the file has {} left", length, left));
+  }
+  return static_cast<std::size_t>(length);
+}
+
 Status file::check_safetensors_entries(const std::vector<SafetensorsEntry>& entries, std::int64_t data_bytes) {
   for (const SafetensorsEntry& entry : entries) {
     if (Status status = check_extent(entry); !status.ok()) return status;
@@ -93,12 +92,13 @@ Status file::check_safetensors_entries(const std::vector<SafetensorsEntry>& entr
 
 Result<SafetensorsFile> SafetensorsFile::parse(std::span<const std::byte> bytes, const SafetensorsLimits& limits) {
   return file::guarded([&]() -> Result<SafetensorsFile> {
-    const Result<std::string_view> json = frame(bytes, limits);
-    if (!json.ok()) return json.status();
-    Result<file::SafetensorsHeader> header = file::parse_safetensors_header(*json, limits);
+    const auto length = file::safetensors_header_length(bytes, std::ssize(bytes), limits);
+    if (!length.ok()) return length.status();
+    const auto json = bytes.subspan(file::kSafetensorsLengthBytes, *length);
+    Result<file::SafetensorsHeader> header = file::parse_safetensors_header(file::text_of(json), limits);
     if (!header.ok()) return header.status();
     SafetensorsFile out;
-    out.data_ = bytes.subspan(kLengthBytes + json->size());
+    out.data_ = bytes.subspan(file::kSafetensorsLengthBytes + json.size());
     Status status = file::check_safetensors_entries(header->entries, std::ssize(out.data_));
     if (!status.ok()) return status;
     out.metadata_ = std::move(header->metadata);

@@ -6,6 +6,7 @@
 #include "call.hpp"
 #include "convert.hpp"
 #include "handles.hpp"
+#include "seriatim_rule.h"
 
 using namespace seriatim;
 using namespace seriatim::capi;

@@ -44,6 +44,14 @@ Status take_view(const char* name, const seriatim_tensor* given, BasicTensor<Byt
   return {};
 }
 
+// Elements without memory: storage that was freed, a tensor that only describes.
+template <typename Byte>
+Status check_memory(const char* name, const BasicTensor<Byte>& taken) {
+  const auto extents = std::span(taken.shape).first(static_cast<std::size_t>(taken.rank));
+  if (taken.data != nullptr || std::ranges::find(extents, 0) != extents.end()) return {};
+  return invalid(name, "has extents, and its data is NULL");
+}
+
 }  // namespace
 
 Status invalid(const char* argument, const char* what) {
@@ -83,10 +91,12 @@ static_assert(SERIATIM_I64 == static_cast<int>(DType::kI64));
 static_assert(kMaxRank == 4);
 
 Status take_tensor(const char* name, const seriatim_tensor* given, ConstTensor& taken) {
-  return take_view(name, given, taken);
+  if (Status s = take_view(name, given, taken); !s.ok()) return s;
+  return check_memory(name, taken);
 }
 Status take_tensor(const char* name, const seriatim_tensor* given, Tensor& taken) {
-  return take_view(name, given, taken);
+  if (Status s = take_view(name, given, taken); !s.ok()) return s;
+  return check_memory(name, taken);
 }
 
 Status check_array(const char* name, const void* data, std::int64_t count, std::size_t element_bytes) {

@@ -36,7 +36,8 @@ void give_struct(T* out, const T& value) {
   give_bytes(out, &value, sizeof value);
 }
 
-// Errors  InvalidArgument: NULL, a dtype or rank that is none. Extents and strides are the library's to judge.
+// Errors  InvalidArgument: NULL, a dtype or rank that is none, elements without memory. Extents and strides are the
+//         library's to judge.
 Status take_tensor(const char* name, const seriatim_tensor* given, ConstTensor& taken);
 Status take_tensor(const char* name, const seriatim_tensor* given, Tensor& taken);
 // The same where NULL means none; `taken` stays empty then.

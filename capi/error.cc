@@ -25,6 +25,7 @@ seriatim_status write(std::int32_t code, Place place, std::string_view argument,
   seriatim_error full{};
   full.struct_size = error->struct_size;
   full.code = code;
+  full.ask = -1;
   full.row = place.row;
   full.index = place.index;
   copy_cut(full.argument, argument);
@@ -84,6 +85,7 @@ void seriatim_error_init(seriatim_error* error) {
   if (error == nullptr) return;
   *error = {};
   error->struct_size = sizeof *error;
+  error->ask = -1;
   error->row = -1;
   error->index = -1;
 }

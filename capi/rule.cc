@@ -2,6 +2,7 @@
 #include "convert.hpp"
 #include "handles.hpp"
 #include "seriatim/row.hpp"
+#include "seriatim_rule.h"
 
 using namespace seriatim;
 using namespace seriatim::capi;

@@ -10,7 +10,7 @@ if(SERIATIM_CAPI)
   install(TARGETS seriatim_c EXPORT seriatim-c-targets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT lib NAMELINK_COMPONENT dev)
   install(EXPORT seriatim-c-targets NAMESPACE seriatim:: DESTINATION ${seriatim_package_dir} COMPONENT dev)
-  install(FILES include/seriatim.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
+  install(FILES include/seriatim.h include/seriatim_rule.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
 endif()
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/seriatim-config.cmake.in

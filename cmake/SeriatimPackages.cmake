@@ -1,4 +1,4 @@
-# cpack -G DEB: libseriatim0 (programs run with it), libseriatim-dev (programs are built with it) and seriatim (the tool).
+# cpack -G DEB: libseriatim0.2 (programs run with it), libseriatim-dev (programs are built with it) and seriatim (the tool).
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME seriatim)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each package says its own
@@ -17,7 +17,8 @@ set(CPACK_COMPONENT_LIB_DESCRIPTION "deterministic sparse attention: shared libr
 set(CPACK_COMPONENT_DEV_DESCRIPTION "deterministic sparse attention: headers for C and C++, static library\n${seriatim_about}")
 set(CPACK_COMPONENT_TOOL_DESCRIPTION "deterministic sparse attention: command-line tool\n${seriatim_about}")
 
-set(CPACK_DEBIAN_LIB_PACKAGE_NAME libseriatim0)
+# Named after the soname, so that programs of other versions of the ABI keep theirs beside it.
+set(CPACK_DEBIAN_LIB_PACKAGE_NAME libseriatim${SERIATIM_SOVERSION})
 set(CPACK_DEBIAN_LIB_PACKAGE_SECTION libs)
 set(CPACK_DEBIAN_LIB_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS ON)
@@ -27,14 +28,14 @@ set(CPACK_DEBIAN_PACKAGE_GENERATE_SHLIBS_POLICY ">=")
 set(CPACK_DEBIAN_DEV_PACKAGE_NAME libseriatim-dev)
 set(CPACK_DEBIAN_DEV_PACKAGE_SECTION libdevel)
 set(CPACK_DEBIAN_DEV_PACKAGE_DEPENDS
-  "libseriatim0 (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}), libtbb-dev, libhwy-dev")
+  "${CPACK_DEBIAN_LIB_PACKAGE_NAME} (= ${PROJECT_VERSION}-${CPACK_DEBIAN_PACKAGE_RELEASE}), libtbb-dev, libhwy-dev")
 
 set(CPACK_DEBIAN_TOOL_PACKAGE_NAME seriatim)
 set(CPACK_DEBIAN_TOOL_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_TOOL_PACKAGE_SHLIBDEPS ON)
 
 # Debian wants one in every package.
-foreach(pair lib:libseriatim0 dev:libseriatim-dev tool:seriatim)
+foreach(pair lib:${CPACK_DEBIAN_LIB_PACKAGE_NAME} dev:libseriatim-dev tool:seriatim)
   string(REPLACE ":" ";" pair ${pair})
   list(GET pair 0 component)
   list(GET pair 1 package)

@@ -1,4 +1,5 @@
-// seriatim.h: the C ABI of Seriatim, deterministic sparse attention. C99 alone; also valid C++.
+// seriatim.h: the C ABI of Seriatim, deterministic sparse attention: what an engine calls. C99 alone; also valid C++.
+// seriatim_rule.h has the rule on bare arrays, the dense oracle and a look into a cache's file.
 //
 // Conventions, which hold for every function unless it says otherwise
 //  1. Handles are opaque. What X_create, _begin, _snapshot or _copy gives is the caller's until X_destroy, which takes
@@ -66,21 +67,22 @@ typedef struct seriatim_error {
   size_t struct_size;
   seriatim_status code;
   int32_t reserved;
-  int64_t row;        // query, batch row, layer or sequence at fault; -1: none
+  int64_t ask;        // which ask of the call is at fault; -1: none
+  int64_t row;        // query of that ask, batch row, layer or sequence; -1: none
   int64_t index;      // token, group, element, head or byte within it; -1: none
   char argument[72];  // the parameter, option or section at fault
   char message[264];  // one line for a person; starts with the argument
 } seriatim_error;
 
-// Where struct_size is too small for code, row and index (0: it was not initialised), the call it was given to does
-// nothing but give SERIATIM_INVALID_ARGUMENT.
+// Where struct_size is too small for code, ask, row and index (0: it was not initialised), the call it was given to
+// does nothing but give SERIATIM_INVALID_ARGUMENT.
 SERIATIM_API void seriatim_error_init(seriatim_error* error);
 // "InvalidArgument"; "Unknown" for a number that is no status. Never NULL.
 SERIATIM_API const char* seriatim_status_name(seriatim_status status);
 
 // ---- The library
 
-SERIATIM_API const char* seriatim_version(void);  // "0.1.0"
+SERIATIM_API const char* seriatim_version(void);  // "0.2.0"
 // Implementations that this machine can run, fastest first, "reference" last; NULL at and past their number.
 // Gives   a string that lives for ever.
 SERIATIM_API const char* seriatim_kernels_name(int64_t index);
@@ -92,7 +94,8 @@ SERIATIM_API seriatim_status seriatim_kernels_chosen(const char** name, seriatim
 
 enum { SERIATIM_F32 = 0, SERIATIM_BF16 = 1, SERIATIM_F16 = 2, SERIATIM_I32 = 3, SERIATIM_I64 = 4 };
 
-// Extents and strides past the rank are not read. Strides are multiples of the element size, not negative.
+// Extents and strides past the rank are not read. Strides are multiples of the element size, not negative. Data is NULL
+// only where there are no elements.
 typedef struct seriatim_tensor {
   void* data;
   int32_t dtype;
@@ -216,74 +219,6 @@ SERIATIM_API seriatim_status seriatim_geometry_get(const seriatim_geometry* geom
 SERIATIM_API seriatim_status seriatim_geometry_row_shape(const seriatim_geometry* geometry, int64_t visible,
                                                          seriatim_row_shape* shape, seriatim_error* error);
 SERIATIM_API void seriatim_geometry_destroy(seriatim_geometry* geometry);
-
-// ---- The rule on bare arrays. Nothing is allocated. `query` is the number that errors name; -1: none.
-
-enum { SERIATIM_NAN_REFUSE = 0, SERIATIM_NAN_EXCLUDE = 1 };  // a NaN score is an error; or that group is never chosen
-
-// Scratch entries (int32) for `groups` scores; -1 where groups is negative.
-SERIATIM_API int64_t seriatim_select_scratch_entries(int64_t groups);
-// The min(keep, groups) best groups, score descending and then group ascending, handed out ascending.
-// Gives   chosen[0 .. *count); what lies past them is untouched. Fewer than min(keep, groups) where NaN groups
-//         are excluded.
-// Errors  INVALID_ARGUMENT: keep negative, chosen or scratch too small. NOT_A_NUMBER: index = the first NaN's group.
-SERIATIM_API seriatim_status seriatim_select(const float* scores, int64_t groups, int64_t keep, int32_t nan_policy,
-                                             int32_t* scratch, int64_t scratch_entries, int32_t* chosen,
-                                             int64_t chosen_entries, int64_t query, int64_t* count,
-                                             seriatim_error* error);
-// Chosen groups -> positions, the raw tail last.
-// Takes   groups strictly ascending; row of row_capacity entries or more
-// Gives   row[0 .. *count) ascending, -1 up to row_entries
-// Errors  INVALID_ARGUMENT: the run, a group (index = its place in groups), sizes.
-SERIATIM_API seriatim_status seriatim_expand_row(const seriatim_geometry* geometry, int64_t anchor, int64_t visible,
-                                                 const int32_t* groups, int64_t group_count, int32_t* row,
-                                                 int64_t row_entries, int64_t query, int64_t* count,
-                                                 seriatim_error* error);
-// Errors  INVALID_ARGUMENT: visible negative or above 2^31.
-SERIATIM_API seriatim_status seriatim_plan_row_scratch_entries(const seriatim_geometry* geometry, int64_t visible,
-                                                               int64_t* entries, seriatim_error* error);
-// Both: scores of all floor(visible / r) groups -> row. Gives and errors as seriatim_select and seriatim_expand_row.
-SERIATIM_API seriatim_status seriatim_plan_row(const seriatim_geometry* geometry, int64_t anchor, int64_t visible,
-                                               const float* scores, int64_t score_count, int32_t nan_policy,
-                                               int32_t* scratch, int64_t scratch_entries, int32_t* row,
-                                               int64_t row_entries, int64_t query, int64_t* count,
-                                               seriatim_error* error);
-// What attention demands of any row.
-// Errors  NOT_CHRONOLOGICAL: index = the entry. INVALID_ARGUMENT: an entry outside the run.
-SERIATIM_API seriatim_status seriatim_check_ascending(int64_t anchor, int64_t visible, const int32_t* row,
-                                                      int64_t count, int64_t query, seriatim_error* error);
-// What the contract demands of a canonical row besides. exact_width 0 admits rows made shorter by excluded NaN groups.
-SERIATIM_API seriatim_status seriatim_check_row(const seriatim_geometry* geometry, int64_t anchor, int64_t visible,
-                                                const int32_t* row, int64_t count, int32_t exact_width, int64_t query,
-                                                seriatim_error* error);
-
-// ---- Index keys and scores on bare tensors. coordinates: [T][3] M-RoPE coordinates, or NULL for text.
-
-// Takes   index_keys [T, index_dim] in index_dtype, of which the first opens a group; index_norm_weight [index_dim] f32
-// Gives   pooled [floor(T / r), index_dim] in index_dtype
-// Errors  INVALID_ARGUMENT. NOT_FINITE: row = token, index = dim. OUT_OF_MEMORY.
-SERIATIM_API seriatim_status seriatim_pool_keys(const seriatim_geometry* geometry,
-                                                const seriatim_tensor* index_norm_weight,
-                                                const seriatim_tensor* index_keys, int64_t first_position,
-                                                const int32_t* coordinates, const seriatim_tensor* pooled,
-                                                seriatim_error* error);
-// Norm and rotation of index queries that arrive raw.
-// Takes   index_queries [Q, index_heads, index_dim]; positions [query_count] = [Q]
-// Gives   prepared, as index_queries. Errors  as seriatim_pool_keys, row = query.
-SERIATIM_API seriatim_status seriatim_prepare_index_queries(const seriatim_geometry* geometry,
-                                                            const seriatim_tensor* index_norm_weight,
-                                                            const seriatim_tensor* index_queries,
-                                                            const int64_t* positions, int64_t query_count,
-                                                            const int32_t* coordinates, const seriatim_tensor* prepared,
-                                                            seriatim_error* error);
-// Takes   index_queries [index_heads, index_dim], of one query, and pooled [G, index_dim] in index_dtype, finished;
-//         index_head_weights [index_heads] f32, or NULL
-// Gives   scores[0 .. G). Errors  INVALID_ARGUMENT. OUT_OF_MEMORY. Memory  the pooled keys once more, freed at the end.
-SERIATIM_API seriatim_status seriatim_score_groups(const seriatim_geometry* geometry,
-                                                   const seriatim_tensor* index_queries,
-                                                   const seriatim_tensor* index_head_weights,
-                                                   const seriatim_tensor* pooled, float* scores, int64_t score_count,
-                                                   seriatim_error* error);
 
 // ---- Cache: keys, values and index keys of many sequences in pages. docs/cache.md tells the life of a token.
 
@@ -438,6 +373,20 @@ SERIATIM_API seriatim_status seriatim_layer_token(const seriatim_layer* layer, i
 
 // ---- Workspace, plan, attend
 
+enum { SERIATIM_NAN_REFUSE = 0, SERIATIM_NAN_EXCLUDE = 1 };  // a NaN score is an error; or that group is never chosen
+
+// Norm and rotation of index queries that arrive raw.
+// Takes   index_queries [Q, index_heads, index_dim] in index_dtype; index_norm_weight [index_dim] f32; positions
+//         [query_count] = [Q]; coordinates [Q][3], M-RoPE, or NULL for text
+// Gives   prepared, as index_queries
+// Errors  INVALID_ARGUMENT. NOT_FINITE: row = query (index = element). OUT_OF_MEMORY.
+SERIATIM_API seriatim_status seriatim_prepare_index_queries(const seriatim_geometry* geometry,
+                                                            const seriatim_tensor* index_norm_weight,
+                                                            const seriatim_tensor* index_queries,
+                                                            const int64_t* positions, int64_t query_count,
+                                                            const int32_t* coordinates, const seriatim_tensor* prepared,
+                                                            seriatim_error* error);
+
 typedef struct seriatim_workspace seriatim_workspace;
 
 typedef struct seriatim_work {  // the sum over all successful calls
@@ -489,43 +438,6 @@ SERIATIM_API seriatim_status seriatim_attend(const seriatim_layer* layer, const 
                                              int64_t sink_count, const seriatim_rows* rows,
                                              seriatim_workspace* workspace, const seriatim_tensor* output,
                                              const seriatim_tensor* lse, seriatim_error* error);
-
-// ---- Oracle: dense causal attention by plain definitions, up to B + r - 1 tokens (a sparse row holds all of them)
-
-// Takes   query [query_heads, head_dim]; keys [T, kv_heads, head_dim]; values [T, kv_heads, value_dim] or NULL (alias);
-//         visible of the T; sinks as seriatim_attend
-// Gives   output [query_heads, value_dim]; lse [lse_count] = [query_heads], or NULL with 0
-// Errors  INVALID_ARGUMENT: first of all visible above B + r - 1. NOT_FINITE. OUT_OF_MEMORY. OVERFLOW as
-//         seriatim_attend.
-SERIATIM_API seriatim_status seriatim_dense_attend(const seriatim_geometry* geometry, int64_t visible,
-                                                   const seriatim_tensor* query, const seriatim_tensor* keys,
-                                                   const seriatim_tensor* values, const float* sinks,
-                                                   int64_t sink_count, const seriatim_tensor* output, float* lse,
-                                                   int64_t lse_count, seriatim_error* error);
-
-// ---- A cache's file, without making a cache
-
-typedef struct seriatim_cache_file_info {
-  size_t struct_size;
-  int64_t sequences, layers, page_tokens, token_pages, pooled_pages, token_page_bytes, pooled_page_bytes, file_bytes;
-  int32_t mappable;  // 1: pages lie at multiples of 64 bytes
-  int32_t reserved;
-} seriatim_cache_file_info;
-
-typedef struct seriatim_saved_sequence {
-  int64_t id, anchor, tokens;
-} seriatim_saved_sequence;
-
-SERIATIM_API void seriatim_cache_file_info_init(seriatim_cache_file_info* info);
-// Reads and checks all but the pages.
-// Gives   info; the first `entries` sequences, or NULL with 0; the file's geometry, or NULL
-// Errors  IO. CORRUPT: argument is the section. UNSUPPORTED. OUT_OF_MEMORY.
-SERIATIM_API seriatim_status seriatim_cache_file_read(const char* path, seriatim_cache_file_info* info,
-                                                      seriatim_saved_sequence* sequences, int64_t entries,
-                                                      seriatim_geometry** geometry, seriatim_error* error);
-// Besides, every page's checksum and elements, and pooled keys against raw ones.
-// Errors  as seriatim_cache_file_read. CORRUPT, NOT_FINITE: row = page or sequence.
-SERIATIM_API seriatim_status seriatim_cache_file_verify(const char* path, seriatim_error* error);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "seriatim.h"
+#include "seriatim_rule.h"
 
 extern int checks_done;
 extern int checks_failed;

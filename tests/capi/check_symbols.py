@@ -1,6 +1,6 @@
-"""Holds what the shared library exports against the committed list, and the list against the header.
+"""Holds what the shared library exports against the committed list, and the list against the headers.
 
-    check_symbols.py --library libseriatim.so.0 --list capi/symbols.txt --header include/seriatim.h [--write]
+    check_symbols.py --library FILE --soname NAME --list capi/symbols.txt --headers HEADER.. [--write]
 """
 
 import argparse
@@ -17,8 +17,8 @@ def exported(library):
     return sorted(f"{kind} {name}" for _, kind, name in symbols if kind != "A")
 
 
-def declared(header):
-    text = re.sub(r"//[^\n]*", "", header.read_text(encoding="utf-8"))
+def declared(headers):
+    text = "".join(re.sub(r"//[^\n]*", "", header.read_text(encoding="utf-8")) for header in headers)
     return sorted(re.findall(r"SERIATIM_API\s+[\w\s*]*?\b(seriatim_\w+)\(", text))
 
 
@@ -31,7 +31,8 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--library", required=True)
     parser.add_argument("--list", type=pathlib.Path, required=True)
-    parser.add_argument("--header", type=pathlib.Path, required=True)
+    parser.add_argument("--headers", type=pathlib.Path, nargs="+", required=True)
+    parser.add_argument("--soname", required=True)
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
 
@@ -42,9 +43,9 @@ def main():
     faults = [f"exported but not in the list: {line}" for line in sorted(set(found) - set(listed))]
     faults += [f"in the list but not exported: {line}" for line in sorted(set(listed) - set(found))]
     names = {line.split()[1].split("@")[0] for line in listed}
-    faults += [f"in the list or the header alone: {name}" for name in sorted(names ^ set(declared(arguments.header)))]
-    if soname(arguments.library) != "libseriatim.so.0":
-        faults.append(f"its soname is {soname(arguments.library)}")
+    faults += [f"in the list or the headers alone: {name}" for name in sorted(names ^ set(declared(arguments.headers)))]
+    if soname(arguments.library) != arguments.soname:
+        faults.append(f"its soname is {soname(arguments.library)}, not {arguments.soname}")
     for fault in faults:
         print(fault, file=sys.stderr)
     print(f"{len(found)} symbols checked, {len(faults)} faults")

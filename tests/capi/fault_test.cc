@@ -9,7 +9,7 @@
 
 #include "cache_heap.hpp"
 #include "file/folder_testing.hpp"
-#include "seriatim.h"
+#include "seriatim_rule.h"
 
 namespace seriatim {
 namespace {

@@ -192,6 +192,7 @@ static void errors_of_other_versions(void) {
     size_t struct_size;
     int32_t code;
     int32_t reserved;
+    int64_t ask;
     int64_t row;
     int64_t index;
     char behind[8];
@@ -203,9 +204,10 @@ static void errors_of_other_versions(void) {
   CHECK(newer.known.code == SERIATIM_INVALID_ARGUMENT && strcmp(newer.known.argument, "cache") == 0);
   CHECK(newer.known.struct_size == sizeof newer && newer.unknown == 0x5a5a5a5a5a5a5a5a);
   memset(&older, 0x5a, sizeof older);
-  older.struct_size = 32;
+  older.struct_size = 40;
   CHECK(seriatim_cache_trim(NULL, (seriatim_error*)(void*)&older) == SERIATIM_INVALID_ARGUMENT);
-  CHECK(older.code == SERIATIM_INVALID_ARGUMENT && older.row == -1 && older.index == -1 && older.behind[0] == 0x5a);
+  CHECK(older.code == SERIATIM_INVALID_ARGUMENT && older.ask == -1 && older.row == -1 && older.index == -1 &&
+        older.behind[0] == 0x5a);
   memset(&unset, 0, sizeof unset);
   CHECK(seriatim_cache_trim(NULL, &unset) == SERIATIM_INVALID_ARGUMENT);
   CHECK(unset.code == 0 && unset.argument[0] == '\0');

@@ -5,8 +5,8 @@
 #include <memory>
 #include <vector>
 
-#include "seriatim.h"
 #include "seriatim/oracle.hpp"
+#include "seriatim_rule.h"
 #include "support/path.hpp"
 
 namespace seriatim {

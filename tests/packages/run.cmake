@@ -44,7 +44,7 @@ file(MAKE_DIRECTORY ${SCRATCH}/root)
 must(${CMAKE_COMMAND} -E chdir ${SCRATCH} ${CPACK} -G DEB --config ${BUILD}/CPackConfig.cmake -B ${SCRATCH})
 
 execute_process(COMMAND dpkg --print-architecture OUTPUT_VARIABLE arch OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
-set(runtime ${SCRATCH}/libseriatim0_${VERSION}-1_${arch}.deb)
+set(runtime ${SCRATCH}/libseriatim${SOVERSION}_${VERSION}-1_${arch}.deb)
 set(dev ${SCRATCH}/libseriatim-dev_${VERSION}-1_${arch}.deb)
 set(tool ${SCRATCH}/seriatim_${VERSION}-1_${arch}.deb)
 file(GLOB made ${SCRATCH}/*.deb)
@@ -58,7 +58,7 @@ file(GLOB cmake_files RELATIVE ${BUILD}/ ${BUILD}/CMakeFiles/Export/*/seriatim-*
   ${BUILD}/CMakeFiles/Export/${LIBDIR}/cmake/seriatim/seriatim-*-targets-*.cmake)
 list(TRANSFORM cmake_files REPLACE "^.*/" "${lib}/cmake/seriatim/")
 list(REMOVE_DUPLICATES cmake_files)
-check_files(${runtime} usr/share/doc/libseriatim0/copyright ${lib}/libseriatim.so.0 ${lib}/libseriatim.so.${VERSION})
+check_files(${runtime} usr/share/doc/libseriatim${SOVERSION}/copyright ${lib}/libseriatim.so.${SOVERSION} ${lib}/libseriatim.so.${VERSION})
 check_files(${dev} usr/share/doc/libseriatim-dev/copyright ${headers} ${lib}/libseriatim.a ${lib}/libseriatim.so ${lib}/pkgconfig/seriatim.pc
   ${lib}/pkgconfig/seriatim-cpp.pc ${lib}/cmake/seriatim/seriatim-config.cmake
   ${lib}/cmake/seriatim/seriatim-config-version.cmake ${lib}/cmake/seriatim/seriatim-c-targets.cmake
@@ -69,7 +69,7 @@ check_files(${tool} usr/share/doc/seriatim/copyright usr/bin/seriatim usr/share/
 # Computed by dpkg-shlibdeps from what the binaries link, and named for what the CMake configuration looks for.
 check_depends(${runtime} libc6 libtbb12 libhwy1 "libstdc\\+\\+6")
 check_depends(${tool} libc6 libtbb12 libhwy1 "libstdc\\+\\+6")
-check_depends(${dev} "libseriatim0 \\(= ${VERSION}-1\\)" libtbb-dev libhwy-dev)
+check_depends(${dev} "libseriatim${SOVERSION} \\(= ${VERSION}-1\\)" libtbb-dev libhwy-dev)
 foreach(package IN LISTS all)
   control_field(description ${package} Description)
   if(NOT description MATCHES "^deterministic sparse attention: ")
@@ -79,7 +79,7 @@ foreach(package IN LISTS all)
 endforeach()
 execute_process(COMMAND dpkg-deb --info ${runtime} shlibs OUTPUT_VARIABLE shlibs OUTPUT_STRIP_TRAILING_WHITESPACE
   COMMAND_ERROR_IS_FATAL ANY)
-if(NOT shlibs MATCHES "^libseriatim 0 libseriatim0 ")
+if(NOT shlibs MATCHES "^libseriatim ${SOVERSION} libseriatim${SOVERSION} ")
   message(FATAL_ERROR "the library's shlibs file says '${shlibs}'")
 endif()
 

@@ -1,6 +1,7 @@
-/* What an installed Seriatim must offer to C: its header, clean under a user's warnings, and the shared library alone.
+/* What an installed Seriatim must offer to C: its headers, clean under a user's warnings, and the shared library alone.
  */
 #include <seriatim.h>
+#include <seriatim_rule.h>
 #include <stdio.h>
 
 int main(void) {

@@ -1,5 +1,4 @@
 from collections.abc import Iterable, Sequence as _Sequence
-import os
 from typing import Any
 
 import seriatim._types
@@ -245,6 +244,11 @@ class Geometry:
         """
 
     def __eq__(self, other: object, /) -> bool: ...
+
+    def __getstate__(self) -> dict:
+        """What pickle and copy keep."""
+
+    def __setstate__(self, options: dict) -> None: ...
 
     def __hash__(self) -> int: ...
 
@@ -609,14 +613,14 @@ class Cache:
         Errors  InvalidArgument: one is open; OutOfMemory
         """
 
-    def save(self, path: str | os.PathLike[str], sequences: Iterable[Sequence] | None = None) -> None:
+    def save(self, path: seriatim._types.Path, sequences: Iterable[Sequence] | None = None) -> None:
         """
         Writes sequences, or all there are, to one file, whole or not at all.
 
         Errors  NotFound; InvalidArgument: one twice; Io; OutOfMemory
         """
 
-    def restore(self, path: str | os.PathLike[str], mode: str = 'copy') -> dict[int, Sequence]:
+    def restore(self, path: seriatim._types.Path, mode: str = 'copy') -> dict[int, Sequence]:
         """
         Adds every sequence of a file to this cache, or none.
 
@@ -689,7 +693,7 @@ class CacheFileInfo:
 
     def __repr__(self) -> str: ...
 
-def cache_file_info(path: str | os.PathLike[str]) -> CacheFileInfo:
+def cache_file_info(path: seriatim._types.Path) -> CacheFileInfo:
     """
     Reads all of a saved cache but its pages, checks it, and says what is there: a CacheFileInfo.
 
@@ -706,7 +710,7 @@ def cache_file_info(path: str | os.PathLike[str]) -> CacheFileInfo:
     (2, True)
     """
 
-def verify_cache_file(path: str | os.PathLike[str]) -> None:
+def verify_cache_file(path: seriatim._types.Path) -> None:
     """
     Checks a saved cache's structure, checksums and elements, without making a cache.
 
@@ -739,6 +743,11 @@ class Threads:
     """The threads that layers share. Results never depend on their number."""
 
     def __init__(self, threads: int = 0) -> None: ...
+
+    def __getstate__(self) -> int:
+        """How many were asked for: made anew elsewhere."""
+
+    def __setstate__(self, asked: int) -> None: ...
 
     @property
     def concurrency(self) -> int: ...

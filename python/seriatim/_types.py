@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -16,6 +17,7 @@ class Array(Protocol):
 
 ArrayT = TypeVar("ArrayT", bound=Any)
 Integers: TypeAlias = int | Sequence[int] | Array
+Path: TypeAlias = str | bytes | os.PathLike[str] | os.PathLike[bytes]
 Floats: TypeAlias = Sequence[float] | Array
 
 

@@ -7,68 +7,38 @@
 #include <string>
 
 #include "errors.hpp"
+#include "torch_tensors.hpp"
 
 namespace seriatim::python {
 
 namespace {
 
-// In the order of DType.
-constexpr std::array<const char*, 5> kNames{"float32", "bfloat16", "float16", "int32", "int64"};
-
 // What is looked up by name once and then kept until the process ends: a module's types and functions do not change.
 struct Numpy {
   nb::object array_type, empty;
-  std::array<nb::object, 5> dtypes;  // none for bf16
+  std::array<nb::object, 3> plain_subclasses;  // those that add methods and no meaning; none where NumPy has it no more
+  std::array<nb::object, 5> dtypes;            // in the order of DType, none for bf16
 
   Numpy() {
     const nb::object numpy = nb::module_::import_("numpy");
     array_type = numpy.attr("ndarray");
     empty = numpy.attr("empty");
-    for (std::size_t i = 0; i < kNames.size(); ++i) {
-      if (i != static_cast<std::size_t>(DType::kBf16)) dtypes[i] = numpy.attr("dtype")(kNames[i]);
+    const char* const subclasses[] = {"memmap", "matrix", "recarray"};
+    for (std::size_t i = 0; i < plain_subclasses.size(); ++i)
+      plain_subclasses[i] = nb::getattr(numpy, subclasses[i], nb::none());
+    const char* const names[] = {"float32", nullptr, "float16", "int32", "int64"};
+    for (std::size_t i = 0; i < dtypes.size(); ++i) {
+      if (names[i] != nullptr) dtypes[i] = numpy.attr("dtype")(names[i]);
     }
   }
 };
 
-struct Torch {
-  nb::object tensor_type, empty;
-  std::array<nb::object, 5> dtypes;
-
-  explicit Torch(nb::handle torch) {
-    tensor_type = torch.attr("Tensor");
-    empty = torch.attr("empty");
-    for (std::size_t i = 0; i < kNames.size(); ++i) dtypes[i] = torch.attr(kNames[i]);
-  }
-};
-
-// A module that the program has imported, else None: what no module was loaded for is not its array.
-nb::object module_or_none(const char* name) {
-  PyObject* module = PyImport_GetModule(nb::str(name).ptr());
-  if (module == nullptr) PyErr_Clear();
-  return module == nullptr ? nb::none() : nb::steal(module);
-}
-
-// Two threads may both look; the later's stays, the other's is a few handles. A lock here would be held while an import
-// lets go of the interpreter's.
-template <typename Known>
-const Known& keep(std::atomic<const Known*>& place, const Known* made) {
-  place.store(made);
-  return *made;
-}
-
 const Numpy& numpy() {
   static std::atomic<const Numpy*> known{nullptr};
   if (const Numpy* const found = known.load()) return *found;
-  return keep(known, new Numpy);
-}
-
-// Null as long as nobody has imported torch.
-const Torch* torch() {
-  static std::atomic<const Torch*> known{nullptr};
-  if (const Torch* const found = known.load()) return found;
-  const nb::object module = module_or_none("torch");
-  if (module.is_none() || !nb::hasattr(module, "Tensor")) return nullptr;
-  return &keep(known, new Torch(module));
+  const Numpy* const made = new Numpy;  // as torch(): two threads may both look
+  known.store(made);
+  return *made;
 }
 
 nb::object shape_tuple(std::initializer_list<std::int64_t> shape) {
@@ -82,10 +52,16 @@ nb::object shape_tuple(std::initializer_list<std::int64_t> shape) {
 
 bool is_numpy(nb::handle object) { return nb::isinstance(object, numpy().array_type); }
 
-bool is_plain_numpy(nb::handle object) { return object.type().is(numpy().array_type); }
+bool is_plain_numpy(nb::handle object) {
+  if (object.type().is(numpy().array_type)) return true;
+  for (const nb::object& subclass : numpy().plain_subclasses) {
+    if (object.type().is(subclass)) return true;
+  }
+  return false;
+}
 
 bool is_torch(nb::handle object) {
-  if (is_plain_numpy(object)) return false;
+  if (object.type().is(numpy().array_type)) return false;
   const Torch* const known = torch();
   return known != nullptr && nb::isinstance(object, known->tensor_type);
 }
@@ -101,7 +77,9 @@ bool is_numpy_bf16(nb::handle object) {
 nb::object empty_like_kind(nb::handle like, DType dtype, std::initializer_list<std::int64_t> shape) {
   const auto which = static_cast<std::size_t>(dtype);
   const nb::object extents = shape_tuple(shape);
-  if (is_torch(like)) return torch()->empty(extents, nb::arg("dtype") = torch()->dtypes[which]);
+  // A default device, or a mode that changes it, is not the caller's word on this tensor.
+  if (is_torch(like))
+    return torch()->empty(extents, nb::arg("dtype") = torch()->dtypes[which], nb::arg("device") = "cpu");
   if (dtype != DType::kBf16) return numpy().empty(extents, numpy().dtypes[which]);
   if (is_numpy_bf16(like)) return numpy().empty(extents, like.attr("dtype"));
   nb::object types;

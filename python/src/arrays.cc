@@ -5,6 +5,7 @@
 #include <cstring>
 #include <optional>
 #include <string>
+#include <type_traits>
 
 #include "array_kinds.hpp"
 #include "errors.hpp"
@@ -29,9 +30,6 @@ constexpr KnownDType kKnown[] = {
 std::string kind_name(nb::handle object) { return nb::cast<std::string>(nb::str(object.type().attr("__name__"))); }
 
 [[noreturn]] void refuse_import(nb::handle object, const char* argument, bool writable) {
-  if (is_torch(object) && nb::cast<bool>(object.attr("requires_grad"))) {
-    refuse(argument, "a tensor that requires a gradient; pass tensor.detach()");
-  }
   if (is_numpy(object)) {
     if (writable && !nb::cast<bool>(object.attr("flags").attr("writeable")))
       refuse(argument, "an array that is read-only");
@@ -43,6 +41,14 @@ std::string kind_name(nb::handle object) { return nb::cast<std::string>(nb::str(
          "not an array that can be shared (" + kind_name(object) + "); pass a NumPy array or a torch CPU tensor");
 }
 
+// A subclass may mean more than its elements: a mask, a unit, labels.
+void refuse_foreign_subclass(nb::handle object, const char* argument) {
+  if (!is_numpy(object) || is_plain_numpy(object)) return;
+  refuse(argument, "a " + kind_name(object) +
+                       ", whose meaning beyond its elements (a mask, a unit) would be dropped; pass a plain "
+                       "numpy.ndarray");
+}
+
 template <typename Array>
 Array import(nb::handle object, const char* argument, bool writable) {
   Array array;
@@ -52,9 +58,6 @@ Array import(nb::handle object, const char* argument, bool writable) {
   }
   return array;
 }
-
-// An array of no elements may have no address; a null view would mean that it was not given at all.
-std::byte nothing[8];
 
 std::optional<DType> dtype_of_format(const char* format) {
   if (format == nullptr || format[0] == '\0' || format[1] != '\0') return std::nullopt;
@@ -88,12 +91,13 @@ View view_of_numpy(nb::handle object, bool writable) {
   for (int axis = 0; fits && axis < buffer.ndim; ++axis) {
     view.shape[static_cast<std::size_t>(axis)] = buffer.shape[axis];
     view.stride_bytes[static_cast<std::size_t>(axis)] = buffer.strides[axis];
-    fits = buffer.strides[axis] >= 0 && buffer.strides[axis] % buffer.itemsize == 0;
+    fits = buffer.shape[axis] <= 1 || (buffer.strides[axis] >= 0 && buffer.strides[axis] % buffer.itemsize == 0);
   }
   if (fits) {
-    view.data = static_cast<decltype(view.data)>(buffer.buf != nullptr ? buffer.buf : nothing);
+    view.data = static_cast<decltype(view.data)>(buffer.buf);
     view.dtype = *dtype;
     view.rank = buffer.ndim;
+    settle(view);
   }
   PyBuffer_Release(&buffer);  // the memory is the array's
   return fits ? view : View{};
@@ -117,32 +121,44 @@ View view_of(const Array& array, const char* argument, bool is_bf16) {
   view.data = reinterpret_cast<decltype(view.data)>(const_cast<void*>(static_cast<const void*>(array.data())));
   view.dtype = *dtype;
   view.rank = static_cast<int>(array.ndim());
+  bool has_elements = true;
   for (std::size_t axis = 0; axis < array.ndim(); ++axis) {
     view.shape[axis] = static_cast<std::int64_t>(array.shape(axis));
-    view.stride_bytes[axis] = array.stride(axis) * dtype_bytes(*dtype);
-    if (view.stride_bytes[axis] < 0)
+    has_elements = has_elements && view.shape[axis] > 0;
+    if (view.shape[axis] <= 1) continue;
+    if (array.stride(axis) < 0)
       refuse(argument, "axis " + std::to_string(axis) + " has a negative stride; copy it first");
+    if (__builtin_mul_overflow(array.stride(axis), dtype_bytes(*dtype), &view.stride_bytes[axis]))
+      refuse(argument, "axis " + std::to_string(axis) + " has a stride past 64 bits");
   }
-  if (view.data == nullptr) view.data = nothing;
+  if (has_elements && view.data == nullptr) refuse(argument, "has extents and no memory for them");
+  settle(view);
   return view;
+}
+
+// What input and output share. The view is empty only for None.
+template <typename View, typename Array>
+Held<View> held(nb::handle object, const char* argument, Gradient gradient) {
+  constexpr bool kWritable = std::is_same_v<View, Tensor>;
+  Held<View> out;
+  if (object.is_none()) return out;
+  if (is_plain_numpy(object)) out.view = view_of_numpy<View>(object, kWritable);
+  if (is_torch(object)) out.view = torch_view<std::remove_pointer_t<decltype(View::data)>>(object, argument, gradient);
+  out.owner = nb::borrow(object);
+  if (!out.view.empty()) return out;
+  refuse_foreign_subclass(object, argument);
+  const bool is_bf16 = is_numpy_bf16(object);
+  const nb::object bits = is_bf16 ? nb::object(object.attr("view")("uint16")) : nb::borrow(object);
+  const auto array = import <Array>(bits, argument, kWritable);
+  out.view = view_of<View>(array, argument, is_bf16);
+  out.array = nb::ndarray<nb::ro>(array);
+  return out;
 }
 
 }  // namespace
 
-Input input(nb::handle object, const char* argument) {
-  Input in;
-  if (object.is_none()) return in;
-  if (is_plain_numpy(object)) {
-    in.view = view_of_numpy<ConstTensor>(object, false);
-    in.owner = nb::borrow(object);
-    if (!in.view.empty()) return in;
-  }
-  const bool is_bf16 = is_numpy_bf16(object);
-  const nb::object bits = is_bf16 ? nb::object(object.attr("view")("uint16")) : nb::borrow(object);
-  if (is_torch(object) && nb::cast<bool>(object.attr("requires_grad"))) refuse_import(object, argument, false);
-  in.array = import <nb::ndarray<nb::ro>>(bits, argument, false);
-  in.view = view_of<ConstTensor>(in.array, argument, is_bf16);
-  return in;
+Input input(nb::handle object, const char* argument, Gradient gradient) {
+  return held<ConstTensor, nb::ndarray<nb::ro>>(object, argument, gradient);
 }
 
 Input input(nb::handle object, const char* argument, int rank) {
@@ -154,28 +170,33 @@ Input input(nb::handle object, const char* argument, int rank) {
 }
 
 Output output(nb::handle object, const char* argument) {
-  Output out;
-  if (object.is_none()) return out;
-  if (is_plain_numpy(object)) {
-    out.view = view_of_numpy<Tensor>(object, true);
-    out.owner = nb::borrow(object);
-    if (!out.view.empty()) return out;
-  }
-  const bool is_bf16 = is_numpy_bf16(object);
-  const nb::object bits = is_bf16 ? nb::object(object.attr("view")("uint16")) : nb::borrow(object);
-  if (is_torch(object) && nb::cast<bool>(object.attr("requires_grad"))) refuse_import(object, argument, true);
-  const auto array = import <nb::ndarray<>>(bits, argument, true);
-  out.view = view_of<Tensor>(array, argument, is_bf16);
-  out.array = nb::ndarray<nb::ro>(array);
+  return held<Tensor, nb::ndarray<>>(object, argument, Gradient::kRefused);
+}
+
+Output given_output(nb::handle object, const char* argument) {
+  Output out = output(object, argument);
+  if (is_torch(object)) announce_write(object);
   return out;
 }
 
+namespace {
+
+// Lists, tuples, ranges and their like. Iterating over anything else that can be indexed need not give its elements:
+// over a data frame it gives the names of its columns.
+bool is_sequence(nb::handle object) {
+  if (PyList_Check(object.ptr()) || PyTuple_Check(object.ptr())) return true;
+  return nb::isinstance(object, nb::module_::import_("collections.abc").attr("Sequence"));
+}
+
+}  // namespace
+
 std::vector<std::int64_t> integers(nb::handle object, const char* argument) {
   std::int64_t one = 0;
-  if (nb::try_cast(object, one, true)) return {one};
+  const bool is_array = is_numpy(object) || is_torch(object);
+  if (!is_array && nb::try_cast(object, one, true)) return {one};
   PyErr_Clear();
   std::vector<std::int64_t> all;
-  if (PySequence_Check(object.ptr()) && !nb::hasattr(object, "__dlpack__")) {
+  if (!is_array && is_sequence(object)) {
     for (nb::handle item : nb::iter(object)) {
       if (!nb::try_cast(item, one, true)) {
         PyErr_Clear();
@@ -204,15 +225,24 @@ std::vector<std::int64_t> integers(nb::handle object, const char* argument) {
 std::vector<float> floats(nb::handle object, const char* argument) {
   std::vector<float> all;
   if (object.is_none()) return all;
-  nb::object array = nb::borrow(object);
-  if (PySequence_Check(object.ptr()) && !nb::hasattr(object, "__dlpack__")) {
-    array = nb::module_::import_("numpy").attr("asarray")(object, "float32");
-  } else if (is_torch(object)) {
-    array = object.attr("detach")().attr("float")();  // bf16 and f16 widen exactly
-  } else if (is_numpy(object) && nb::cast<std::int64_t>(object.attr("itemsize")) < 4) {
-    array = object.attr("astype")("float32");
+  if (!is_numpy(object) && !is_torch(object) && is_sequence(object)) {
+    for (nb::handle item : nb::iter(object)) {
+      const double one = PyFloat_AsDouble(item.ptr());
+      if (one == -1.0 && PyErr_Occurred() != nullptr) {
+        PyErr_Clear();
+        refuse(argument, "holds what is no number", {.row = static_cast<std::int64_t>(all.size())});
+      }
+      all.push_back(static_cast<float>(one));
+    }
+    return all;
   }
-  const Input in = input(array, argument, 1);
+  Input in = input(object, argument, Gradient::kIgnored);
+  if (in.view.dtype == DType::kBf16 || in.view.dtype == DType::kF16) {  // they widen exactly
+    const nb::object wide =
+        is_torch(object) ? object.attr("detach")().attr("float")() : object.attr("astype")("float32");
+    in = input(wide, argument);
+  }
+  if (in.view.rank != 1) refuse(argument, "has " + std::to_string(in.view.rank) + " axes, 1 is needed");
   if (in.view.dtype != DType::kF32) refuse(argument, "float32 is needed");
   all.resize(static_cast<std::size_t>(in.view.shape[0]));
   for (std::size_t i = 0; i < all.size(); ++i)

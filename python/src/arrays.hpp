@@ -14,6 +14,7 @@
 #include "array_kinds.hpp"
 #include "seriatim/index.hpp"
 #include "seriatim/tensor.hpp"
+#include "torch_tensors.hpp"
 
 namespace seriatim::python {
 
@@ -23,16 +24,22 @@ namespace nb = nanobind;
 template <typename View>
 struct Held {
   View view;
-  nb::object owner;           // of NumPy's arrays
+  nb::object owner;           // of NumPy's arrays and torch's tensors
   nb::ndarray<nb::ro> array;  // of what came by DLPack
 };
 using Input = Held<ConstTensor>;
 using Output = Held<Tensor>;
 
-// Errors  InvalidArgument: no array, memory of a device, a dtype that is none of f32, bf16, f16, i32, i64, more than
-//         four axes, a tensor that requires a gradient. `argument` is named. None gives an empty view.
-Input input(nb::handle object, const char* argument);
+// None gives an empty view. An axis of at most one element may have any stride.
+// Errors  InvalidArgument, naming `argument`: no array; a subclass that may mean more than its elements, such as a
+// masked
+//         array; memory of a device; a dtype that is none of f32, bf16, f16, i32, i64; more than four axes; a negative
+//         stride; extents without memory; what torch_view refuses.
+Input input(nb::handle object, const char* argument, Gradient gradient = Gradient::kRefused);
 Output output(nb::handle object, const char* argument);  // also InvalidArgument: memory that is read-only
+
+// One that the caller gave, of which autograd must know that it is written.
+Output given_output(nb::handle object, const char* argument);
 
 // The same, with the number of axes checked; the library checks extents.
 Input input(nb::handle object, const char* argument, int rank);

@@ -13,6 +13,7 @@
 #include "engine.hpp"
 #include "errors.hpp"
 #include "rows.hpp"
+#include "unlocked.hpp"
 
 using namespace nanobind::literals;
 
@@ -118,9 +119,14 @@ nb::object attend_arrays(nb::handle queries, nb::handle keys, nb::handle values,
   }
   const std::vector<float> logits = floats(sinks, "sinks");
   AttendOut result = attend_out(out, lse, return_lse, queries, dtype_of(dtype, "dtype", q.view.dtype),
-                                {q.view.shape[0], geometry.query_heads(), geometry.value_dim()});
+                                {q.view.shape[0], geometry.query_heads(), geometry.value_dim()},
+                                {{"queries", q.view},
+                                 {"keys", k.view},
+                                 {"values", v.view},
+                                 {"rows", read.positions.view},
+                                 {"rows", read.counts.view}});
   const Status status = [&]() -> Status {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     const Result<Page> page = page_of(k.view, v.view);
     if (!page.ok()) return page.status();
     LayerView layer;

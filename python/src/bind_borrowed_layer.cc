@@ -13,6 +13,8 @@
 
 #include "borrowed_layer.hpp"
 #include "errors.hpp"
+#include "torch_tensors.hpp"
+#include "unlocked.hpp"
 
 namespace nb = nanobind;
 
@@ -28,29 +30,13 @@ DType dtype_named(const std::string& name) {
   throw nb::type_error(("dtype " + name + " is not one of f32, bf16, f16, i32, i64").c_str());
 }
 
-template <typename Byte>
-BasicTensor<Byte> view_of(nb::handle tensor) {
-  BasicTensor<Byte> view;
-  if (tensor.is_none()) return view;
-  const nb::object sizes = tensor.attr("shape");
-  const nb::object strides = tensor.attr("stride")();
-  const nb::object dtype = tensor.attr("dtype");
-  const nb::object address = tensor.attr("data_ptr")();
-  const nb::tuple shape{nb::handle(sizes)};
-  const nb::tuple stride{nb::handle(strides)};
-  view.rank = static_cast<int>(shape.size());
-  if (view.rank > kMaxRank) throw nb::value_error("a tensor of more than four axes");
-  view.dtype = dtype_named(nb::str(nb::handle(dtype)).c_str());
-  view.data = reinterpret_cast<Byte*>(nb::cast<std::uintptr_t>(address));
-  for (std::size_t axis = 0; axis < shape.size(); ++axis) {
-    view.shape[axis] = nb::cast<std::int64_t>(nb::object(shape[axis]));
-    view.stride_bytes[axis] = nb::cast<std::int64_t>(nb::object(stride[axis])) * dtype_bytes(view.dtype);
-  }
-  return view;
+ConstTensor read(nb::handle tensor, const char* argument) {
+  return torch_view<const std::byte>(tensor, argument, Gradient::kIgnored);
 }
 
-ConstTensor read(nb::handle tensor) { return view_of<const std::byte>(tensor); }
-Tensor write(nb::handle tensor) { return view_of<std::byte>(tensor); }
+Tensor write(nb::handle tensor, const char* argument) {
+  return torch_view<std::byte>(tensor, argument, Gradient::kRefused);
+}
 
 ScaleAt scale_named(const std::string& name) {
   if (name == "after_sum") return ScaleAt::kAfterSum;
@@ -112,8 +98,15 @@ using Places = std::vector<std::int64_t>;
 
 // nanobind cannot name the abstract Executor; a pool of threads that layers share.
 struct Threads {
+  int asked;
   std::shared_ptr<Executor> executor;
 };
+
+void make_threads(Threads* self, int asked) {
+  std::shared_ptr<Executor> executor = make_executor(asked);
+  if (executor == nullptr) throw std::bad_alloc();
+  new (self) Threads{asked, std::move(executor)};
+}
 
 std::unique_ptr<BorrowedLayer> make_layer(const nb::dict& geometry, std::vector<float> norm_weight,
                                           const Threads& threads, const std::optional<std::string>& kernels) {
@@ -131,9 +124,10 @@ std::unique_ptr<BorrowedLayer> make_layer(const nb::dict& geometry, std::vector<
 
 float pool(BorrowedLayer& layer, const Places& first, const Places& last, const Places& pooled_groups, nb::handle raw,
            nb::handle coordinates, nb::handle panels) {
-  const PoolCall call{{first, last}, pooled_groups, read(raw), read(coordinates), write(panels)};
+  const PoolCall call{
+      {first, last}, pooled_groups, read(raw, "raw"), read(coordinates, "coordinates"), write(panels, "panels")};
   Result<float> largest = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return layer.pool(call);
   }();
   check(largest.status());
@@ -143,11 +137,20 @@ float pool(BorrowedLayer& layer, const Places& first, const Places& last, const 
 void attend(BorrowedLayer& layer, const Places& first, const Places& last, nb::handle queries, nb::handle index_queries,
             nb::handle keys, nb::handle values, nb::handle panels, float panels_max_abs, nb::handle output,
             nb::handle head_weights, nb::handle lse, nb::handle rows, nb::handle counts) {
-  const AttendCall call{{first, last}, read(queries), read(index_queries), read(head_weights),
-                        read(keys),    read(values),  read(panels),        panels_max_abs,
-                        write(output), write(lse),    write(rows),         write(counts)};
+  const AttendCall call{{first, last},
+                        read(queries, "queries"),
+                        read(index_queries, "index_queries"),
+                        read(head_weights, "head_weights"),
+                        read(keys, "keys"),
+                        read(values, "values"),
+                        read(panels, "panels"),
+                        panels_max_abs,
+                        write(output, "output"),
+                        write(lse, "lse"),
+                        write(rows, "rows"),
+                        write(counts, "counts")};
   const Status status = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return layer.attend(call);
   }();
   check(status);
@@ -155,19 +158,26 @@ void attend(BorrowedLayer& layer, const Places& first, const Places& last, nb::h
 
 void plan(BorrowedLayer& layer, const Places& first, const Places& last, std::int64_t slots, nb::handle index_queries,
           nb::handle panels, float panels_max_abs, nb::handle rows, nb::handle head_weights) {
-  const PlanCall call{{first, last}, slots,          read(index_queries), read(head_weights),
-                      read(panels),  panels_max_abs, write(rows)};
+  const PlanCall call{{first, last},
+                      slots,
+                      read(index_queries, "index_queries"),
+                      read(head_weights, "head_weights"),
+                      read(panels, "panels"),
+                      panels_max_abs,
+                      write(rows, "rows")};
   check([&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return layer.plan(call);
   }());
 }
 
 void attend_rows(BorrowedLayer& layer, const Places& first, const Places& last, nb::handle queries, nb::handle keys,
                  nb::handle output, nb::handle values, nb::handle rows, const std::vector<float>& sinks) {
-  const RowsCall call{{first, last}, read(queries), read(keys), read(values), read(rows), sinks, write(output)};
+  const RowsCall call{{first, last},          read(queries, "queries"), read(keys, "keys"),
+                      read(values, "values"), read(rows, "rows"),       sinks,
+                      write(output, "output")};
   check([&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return layer.attend_rows(call);
   }());
 }
@@ -176,13 +186,12 @@ void attend_rows(BorrowedLayer& layer, const Places& first, const Places& last, 
 
 void bind_borrowed_layer(nb::module_& module) {
   nb::class_<Threads>(module, "Threads", "The threads that layers share. Results never depend on their number.")
+      .def("__init__", &make_threads, nb::arg("threads") = 0)
       .def(
-          "__init__",
-          [](Threads* self, int threads) {
-            new (self) Threads{std::shared_ptr<Executor>(make_executor(threads))};
-            if (self->executor == nullptr) throw std::bad_alloc();
-          },
-          nb::arg("threads") = 0)
+          "__getstate__", [](const Threads& self) { return self.asked; },
+          "How many were asked for: made anew elsewhere.")
+      .def(
+          "__setstate__", [](Threads& self, int asked) { make_threads(&self, asked); }, nb::arg("asked"))
       .def_prop_ro("concurrency", [](const Threads& self) { return self.executor->concurrency(); });
   nb::class_<BorrowedLayer>(
       module, "BorrowedLayer",
@@ -205,7 +214,7 @@ void bind_borrowed_layer(nb::module_& module) {
   module.def(
       "check_finite",
       [](const std::string& argument, nb::handle tensor) {
-        ConstTensor view = read(tensor);
+        ConstTensor view = read(tensor, argument.c_str());
         while (view.rank < kMaxRank) {  // leading axes of one element
           for (std::size_t axis = kMaxRank - 1; axis > 0; --axis) {
             view.shape[axis] = view.shape[axis - 1];
@@ -215,7 +224,7 @@ void bind_borrowed_layer(nb::module_& module) {
           ++view.rank;
         }
         check([&] {
-          const nb::gil_scoped_release released;
+          const Unlocked unlocked;
           return check_finite(argument, view);
         }());
       },

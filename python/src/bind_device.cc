@@ -6,6 +6,7 @@
 #include "device.hpp"
 #include "docs.hpp"
 #include "errors.hpp"
+#include "unlocked.hpp"
 
 namespace nb = nanobind;
 
@@ -25,7 +26,7 @@ void bind_device(nb::module_& module) {
       "devices",
       [] {
         auto found = [] {
-          const nb::gil_scoped_release released;
+          const Unlocked unlocked;
           return devices();
         }();
         return value(std::move(found));

@@ -15,6 +15,8 @@
 #include "docs.hpp"
 #include "errors.hpp"
 #include "handles.hpp"
+#include "paths.hpp"
+#include "unlocked.hpp"
 
 using namespace nanobind::literals;
 
@@ -28,7 +30,7 @@ using Shared = std::shared_ptr<CacheHandle>;
 template <typename Work>
 auto released(const Shared& self, const Work& work) {
   auto result = [&] {
-    const nb::gil_scoped_release gil;
+    const Unlocked unlocked;
     return work(*self->cache);
   }();
   if constexpr (std::is_same_v<decltype(result), Status>) {
@@ -70,21 +72,21 @@ void construct(CacheHandle* self, const Geometry& geometry, nb::handle layers, s
   std::unique_ptr<CacheDevice> on;
   if (device) {
     Result<std::unique_ptr<CacheDevice>> opened = [&] {
-      const nb::gil_scoped_release gil;
+      const Unlocked unlocked;
       return make_cache_device(*device, geometry, options);
     }();
     on = value(std::move(opened));
     options.allocator = on->allocator();
   }
   Result<std::unique_ptr<Cache>> made = [&] {
-    const nb::gil_scoped_release gil;
+    const Unlocked unlocked;
     return Cache::create(geometry, std::move(options));
   }();
   new (self) CacheHandle{std::move(on), value(std::move(made))};
 }
 
 void save(const Shared& self, nb::handle path, nb::handle sequences) {
-  const std::string name = nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
+  const std::string name = path_of(path);
   std::optional<std::vector<SequenceId>> ids;
   if (!sequences.is_none()) {
     ids.emplace();
@@ -103,7 +105,7 @@ void save(const Shared& self, nb::handle path, nb::handle sequences) {
 }
 
 nb::dict restore(const Shared& self, nb::handle path, const std::string& mode) {
-  const std::string name = nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path));
+  const std::string name = path_of(path);
   RestoreMode how = RestoreMode::kCopy;
   if (mode == "map") {
     how = RestoreMode::kMap;
@@ -270,23 +272,23 @@ void bind_cache(nb::module_& module) {
           },
           docs::kBegin)
       .def("save", &save, "path"_a, "sequences"_a = nb::none(),
-           nb::sig("def save(self, path: str | os.PathLike[str], sequences: collections.abc.Iterable[Sequence] | None "
+           nb::sig("def save(self, path: seriatim._types.Path, sequences: collections.abc.Iterable[Sequence] | None "
                    "= None) -> None"),
            docs::kSave)
       .def("restore", &restore, "path"_a, "mode"_a = "copy",
-           nb::sig("def restore(self, path: str | os.PathLike[str], mode: str = 'copy') -> dict[int, Sequence]"),
+           nb::sig("def restore(self, path: seriatim._types.Path, mode: str = 'copy') -> dict[int, Sequence]"),
            docs::kRestore)
       .def_prop_ro(
           "bytes",
           [](const Shared& self) {
-            const nb::gil_scoped_release gil;
+            const Unlocked unlocked;
             return self->cache->bytes();
           },
           "Bytes held, by owner: a CacheBytes.")
       .def(
           "trim",
           [](const Shared& self) {
-            const nb::gil_scoped_release gil;
+            const Unlocked unlocked;
             self->cache->trim();
           },
           "Gives free pages back to the allocator.");

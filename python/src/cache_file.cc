@@ -9,6 +9,8 @@
 #include "bind.hpp"
 #include "docs.hpp"
 #include "errors.hpp"
+#include "paths.hpp"
+#include "unlocked.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -17,12 +19,10 @@ namespace seriatim::python {
 
 namespace {
 
-std::string path_of(nb::handle path) { return nb::cast<std::string>(nb::module_::import_("os").attr("fspath")(path)); }
-
 void verify(nb::handle path) {
   const std::string name = path_of(path);
   const Status status = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return verify_cache_file(name);
   }();
   check(status);
@@ -31,7 +31,7 @@ void verify(nb::handle path) {
 CacheFileInfo info_of(nb::handle path) {
   const std::string name = path_of(path);
   return value([&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return read_cache_file(name);
   }());
 }
@@ -70,9 +70,9 @@ void bind_cache_file(nb::module_& module) {
       .def_ro("mappable", &CacheFileInfo::mappable, "Whether restore can map it.")
       .def("__repr__", &repr);
   module.def("cache_file_info", &info_of, "path"_a,
-             nb::sig("def cache_file_info(path: str | os.PathLike[str]) -> CacheFileInfo"), docs::kCacheFileInfoOf);
+             nb::sig("def cache_file_info(path: seriatim._types.Path) -> CacheFileInfo"), docs::kCacheFileInfoOf);
   module.def("verify_cache_file", &verify, "path"_a,
-             nb::sig("def verify_cache_file(path: str | os.PathLike[str]) -> None"), docs::kVerify);
+             nb::sig("def verify_cache_file(path: seriatim._types.Path) -> None"), docs::kVerify);
 }
 
 }  // namespace seriatim::python

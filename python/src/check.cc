@@ -12,6 +12,7 @@
 #include "bind.hpp"
 #include "engine.hpp"
 #include "errors.hpp"
+#include "unlocked.hpp"
 
 using namespace nanobind::literals;
 
@@ -24,13 +25,13 @@ RowRule rule_named(const std::string& name) {
   if (name == "set") return RowRule::kSet;
   if (name == "rank") return RowRule::kRank;
   if (name == "arrival") return RowRule::kArrival;
-  refuse("rule", "rule is none of 'canonical', 'set', 'rank' and 'arrival'");
+  refuse("rule", "none of 'canonical', 'set', 'rank' and 'arrival'");
 }
 
 RowUnit unit_named(const std::string& name) {
   if (name == "token") return RowUnit::kToken;
   if (name == "group") return RowUnit::kGroup;
-  refuse("unit", "unit is neither 'token' nor 'group'");
+  refuse("unit", "neither 'token' nor 'group'");
 }
 
 nb::str text_of(std::string_view text) { return nb::str(text.data(), text.size()); }
@@ -90,7 +91,7 @@ nb::dict check_rows(nb::handle rows, nb::handle visible, nb::handle scores, std:
   options.findings_per_promise = findings;
   std::optional<Result<CheckReport>> report;
   {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     const std::shared_ptr<Executor> threads = executor();
     options.executor = threads.get();
     const auto count = static_cast<std::int64_t>(counts.size());
@@ -112,7 +113,7 @@ void bind_check(nb::module_& module) {
       "explain",
       [](const std::string& name) {
         const auto promise = promise_named(name);
-        if (!promise) refuse("promise", "promise is none of those that check names");
+        if (!promise) refuse("promise", "none of those that check names");
         return std::string(promise_text(*promise));
       },
       "promise"_a, "What a promise of the rule demands and why, in a paragraph.");

@@ -12,6 +12,7 @@
 
 #include "docs.hpp"
 #include "errors.hpp"
+#include "unlocked.hpp"
 
 namespace nb = nanobind;
 using namespace nb::literals;
@@ -79,7 +80,7 @@ std::string repr(const WorkDone& w) {
 std::shared_ptr<SharedWorkspace> new_workspace(const Geometry& geometry, std::int64_t max_visible_tokens) {
   const Kernels chosen = value(kernels());
   return value([&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return make_workspace(geometry, max_visible_tokens, executor(), chosen);
   }());
 }
@@ -187,7 +188,7 @@ void bind_engine(nb::module_& module) {
       .def(
           "clear_done",
           [](SharedWorkspace& self) {
-            const nb::gil_scoped_release released;
+            const Unlocked unlocked;
             const std::lock_guard turn(self.turn);
             self.workspace.clear_done();
           },

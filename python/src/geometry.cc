@@ -123,6 +123,35 @@ std::string repr(const Geometry& g) {
   return "Geometry(" + text + ")";
 }
 
+// What the constructor takes: frequencies as they are, whatever they were made of.
+nb::dict options_of(const Geometry& g) {
+  nb::dict options;
+  options["group_tokens"] = g.group_tokens();
+  options["budget_tokens"] = g.budget_tokens();
+  options["query_heads"] = g.query_heads();
+  options["kv_heads"] = g.kv_heads();
+  options["head_dim"] = g.head_dim();
+  options["value_dim"] = g.value_dim();
+  options["values_alias_keys"] = g.values_alias_keys();
+  options["softmax_scale"] = g.softmax_scale();
+  options["index_heads"] = g.index_heads();
+  options["index_dim"] = g.index_dim();
+  options["index_rotary_dim"] = g.index_rotary_dim();
+  options["inv_freq"] = std::vector<float>(g.inv_freq().begin(), g.inv_freq().end());
+  options["rope_axes"] = std::vector<int>(g.rope_axes().begin(), g.rope_axes().end());
+  options["norm_eps"] = g.norm_eps();
+  options["pooling"] = name_of(kPoolings, g.pooling());
+  options["relu"] = g.relu();
+  options["scale_at"] = name_of(kScales, g.scale_at());
+  options["kv_dtype"] = std::string(dtype_name(g.kv_dtype()));
+  options["index_dtype"] = std::string(dtype_name(g.index_dtype()));
+  return options;
+}
+
+void restore(Geometry& self, const nb::dict& options) {
+  new (&self) Geometry(nb::cast<const Geometry&>(nb::type<Geometry>()(**options)));
+}
+
 nb::object from_config(nb::handle config, const nb::kwargs& options) {
   nb::dict all = nb::cast<nb::dict>(nb::module_::import_("seriatim._config").attr("geometry_options")(config));
   for (const auto [name, given] : options) all[name] = given;
@@ -179,6 +208,8 @@ void bind_geometry(nb::module_& module) {
             return nb::isinstance<Geometry>(b) && same_geometry(a, nb::cast<const Geometry&>(b));
           },
           nb::arg().none(), nb::sig("def __eq__(self, other: object, /) -> bool"))
+      .def("__getstate__", &options_of, "What pickle and copy keep.")
+      .def("__setstate__", &restore, nb::arg("options"))
       .def("__hash__", [](const Geometry& g) { return std::hash<std::string>()(repr(g)); })
       .def("__repr__", &repr);
 }

@@ -15,6 +15,7 @@
 #include "handles.hpp"
 #include "rows.hpp"
 #include "seriatim/score.hpp"
+#include "unlocked.hpp"
 
 using namespace nanobind::literals;
 
@@ -32,7 +33,7 @@ void refuse_workspace(const LayerHandle& self, const GivenWorkspace& workspace) 
 VisibleRun run_of(const LayerHandle& self) {
   VisibleRun run;
   const Status status = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return with_layer(self, [&](const LayerView& view) {
       run = view.run;
       return Status();
@@ -51,9 +52,10 @@ nb::object plan_rows(const LayerHandle& self, nb::handle queries, nb::handle pos
   const std::vector<std::int64_t> at = integers(positions, "positions");
   const NanPolicy policy = nan_policy(nan);
   refuse_workspace(self, workspace);
-  RowsOut rows = rows_out(out, queries, in.view.shape[0], geometry.row_capacity());
+  RowsOut rows = rows_out(out, queries, in.view.shape[0], geometry.row_capacity(),
+                          {{"queries", in.view}, {"head_weights", weights.view}});
   const Status status = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return with_layer(self, [&](const LayerView& view) {
       if (self.cache->device)
         return self.cache->device->plan(self, view, IndexQueries{in.view, weights.view, at}, policy, rows.rows);
@@ -77,9 +79,10 @@ nb::object attend_rows(const LayerHandle& self, nb::handle queries, nb::handle p
   const RowsIn read = rows_in(rows, in.view.shape[0]);
   refuse_workspace(self, workspace);
   AttendOut result = attend_out(out, lse, return_lse, queries, dtype_of(dtype, "dtype", in.view.dtype),
-                                {in.view.shape[0], geometry.query_heads(), geometry.value_dim()});
+                                {in.view.shape[0], geometry.query_heads(), geometry.value_dim()},
+                                {{"queries", in.view}, {"rows", read.positions.view}, {"rows", read.counts.view}});
   const Status status = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return with_layer(self, [&](const LayerView& view) {
       if (self.cache->device) {
         return self.cache->device->attend(self, view, AttendQueries{in.view, at, logits}, read.rows, result.output.view,
@@ -107,7 +110,7 @@ nb::object score_one(const LayerHandle& self, nb::handle query, std::int64_t pos
   nb::object scores = empty_like_kind(query, DType::kF32, {groups});
   const Output out = output(scores, "scores");
   const Status status = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return with_layer(self, [&](const LayerView& view) -> Status {
       if (!view.indexed) return Status::error(Code::kInvalidArgument, "layer", "has no index");
       if (position >= view.run.anchor + view.run.tokens || position < view.run.anchor ||
@@ -141,7 +144,7 @@ nb::object read_tokens(const LayerHandle& self, std::int64_t first_position, std
   const Output k = output(keys, "keys");
   const Output v = output(values, "values");
   const Status status = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return with_layer(self, [&](const LayerView& view) -> Status {
       if (first_position < view.run.anchor || first_position + tokens > view.run.anchor + view.run.tokens) {
         return Status::error(Code::kInvalidArgument, "tokens", "the layer changed meanwhile");

@@ -54,7 +54,8 @@ nb::object make_rows(nb::handle positions, nb::handle counts) {
   return nb::steal(make(reinterpret_cast<PyTypeObject*>(rows), pair.ptr(), nullptr));
 }
 
-RowsOut rows_out(nb::handle out, nb::handle like, std::int64_t queries, std::int64_t capacity) {
+RowsOut rows_out(nb::handle out, nb::handle like, std::int64_t queries, std::int64_t capacity,
+                 std::initializer_list<Part> read) {
   RowsOut made;
   nb::object positions, counts;
   if (out.is_none()) {
@@ -63,13 +64,14 @@ RowsOut rows_out(nb::handle out, nb::handle like, std::int64_t queries, std::int
   } else {
     std::tie(positions, counts) = pair_of(out, "out");
   }
-  made.positions = output(positions, "out");
-  made.counts = output(counts, "out");
+  made.positions = out.is_none() ? output(positions, "out") : given_output(positions, "out");
+  made.counts = out.is_none() ? output(counts, "out") : given_output(counts, "out");
   admit(seriatim::as_const(made.positions.view), seriatim::as_const(made.counts.view), queries, "out");
   const ConstTensor written = seriatim::as_const(made.positions.view);
   if (written.shape[1] < capacity) refuse("out", "rows of " + std::to_string(capacity) + " entries are needed");
   if (row_stride(written) != written.shape[1])
     refuse("out", "rows are strided; padding is written to all that lies between them");
+  if (!out.is_none()) refuse_overlap({{"out", written}, {"out's counts", seriatim::as_const(made.counts.view)}}, read);
   made.rows = {reinterpret_cast<std::int32_t*>(made.positions.view.data),
                row_stride(seriatim::as_const(made.positions.view)),
                reinterpret_cast<std::int32_t*>(made.counts.view.data)};
@@ -100,17 +102,19 @@ nb::object AttendOut::object() const {
 }
 
 AttendOut attend_out(nb::handle out, nb::handle lse, bool return_lse, nb::handle like, DType dtype,
-                     std::array<std::int64_t, 3> shape) {
+                     std::array<std::int64_t, 3> shape, std::initializer_list<Part> read) {
   AttendOut made;
   made.output_object = out.is_none() ? empty_like_kind(like, dtype, {shape[0], shape[1], shape[2]}) : nb::borrow(out);
-  made.output = output(made.output_object, "out");
+  made.output = out.is_none() ? output(made.output_object, "out") : given_output(out, "out");
   check_shape(seriatim::as_const(made.output.view), "out", {shape[0], shape[1], shape[2]});
   made.gives_lse = return_lse || !lse.is_none();
   if (made.gives_lse) {
     made.lse_object = lse.is_none() ? empty_like_kind(like, DType::kF32, {shape[0], shape[1]}) : nb::borrow(lse);
-    made.lse = output(made.lse_object, "lse");
+    made.lse = lse.is_none() ? output(made.lse_object, "lse") : given_output(lse, "lse");
     check_shape(seriatim::as_const(made.lse.view), "lse", {shape[0], shape[1]});
   }
+  if (!out.is_none() || !lse.is_none())
+    refuse_overlap({{"out", seriatim::as_const(made.output.view)}, {"lse", seriatim::as_const(made.lse.view)}}, read);
   return made;
 }
 

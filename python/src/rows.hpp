@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "arrays.hpp"
+#include "overlap.hpp"
 #include "seriatim/select.hpp"
 #include "seriatim/sequence.hpp"
 
@@ -20,8 +21,10 @@ struct RowsOut {
   Output positions, counts;
 };
 
-// New rows [queries, capacity] and counts [queries] in the kind of `like`, or those of `out`, a pair.
-RowsOut rows_out(nb::handle out, nb::handle like, std::int64_t queries, std::int64_t capacity);
+// New rows [queries, capacity] and counts [queries] in the kind of `like`, or those of `out`, a pair that shares no
+// memory with what is `read`.
+RowsOut rows_out(nb::handle out, nb::handle like, std::int64_t queries, std::int64_t capacity,
+                 std::initializer_list<Part> read = {});
 
 // A seriatim.Rows of the arrays.
 nb::object make_rows(nb::handle positions, nb::handle counts);
@@ -41,8 +44,8 @@ struct AttendOut {
   nb::object object() const;
 };
 
-// `shape`: queries, query heads, value dim.
+// `shape`: queries, query heads, value dim. `read`: what `out` and `lse` may share no memory with.
 AttendOut attend_out(nb::handle out, nb::handle lse, bool return_lse, nb::handle like, DType dtype,
-                     std::array<std::int64_t, 3> shape);
+                     std::array<std::int64_t, 3> shape, std::initializer_list<Part> read);
 
 }  // namespace seriatim::python

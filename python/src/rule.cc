@@ -14,6 +14,7 @@
 #include "errors.hpp"
 #include "rows.hpp"
 #include "seriatim/row.hpp"
+#include "unlocked.hpp"
 
 using namespace nanobind::literals;
 
@@ -114,7 +115,7 @@ nb::object select(nb::handle scores, nb::handle visible, std::int64_t group_toke
                   nan_policy(nan)};
   const RowsOut made = rows_out(out, scores, rows, geometry.row_capacity());
   const Status status = [&]() -> Status {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     if (out.is_none()) return select_rows(rule, made.rows.positions, made.rows.stride, made.rows.counts);
     // Arrays that the caller will see must stay as they were if a later row is refused.
     std::vector<std::int32_t> positions(static_cast<std::size_t>(rows * made.rows.stride));

@@ -14,7 +14,9 @@
 #include "docs.hpp"
 #include "engine.hpp"
 #include "errors.hpp"
+#include "overlap.hpp"
 #include "seriatim/index.hpp"
+#include "unlocked.hpp"
 
 using namespace nanobind::literals;
 
@@ -55,9 +57,10 @@ nb::object pool(const Geometry& geometry, nb::handle raw, nb::handle norm_weight
   nb::object pooled = out.is_none() ? empty_like_kind(raw, geometry.index_dtype(),
                                                       {geometry.groups(in.view.shape[0]), geometry.index_dim()})
                                     : nb::borrow(out);
-  const Output result = output(pooled, "out");
+  const Output result = out.is_none() ? output(pooled, "out") : given_output(out, "out");
+  refuse_overlap({{"out", as_const(result.view)}}, {{"raw", in.view}});
   const Status status = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return pool_keys(geometry, weights_view(weights), in.view, first_position, where, result.view);
   }();
   check(status);
@@ -77,9 +80,10 @@ nb::object prepare(const Geometry& geometry, nb::handle raw, nb::handle position
                             ? empty_like_kind(raw, geometry.index_dtype(),
                                               {in.view.shape[0], geometry.index_heads(), geometry.index_dim()})
                             : nb::borrow(out);
-  const Output result = output(prepared, "out");
+  const Output result = out.is_none() ? output(prepared, "out") : given_output(out, "out");
+  refuse_overlap({{"out", as_const(result.view)}}, {{"raw", in.view}});
   const Status status = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return prepare_index_queries(geometry, weights_view(weights), in.view, places.data(), where, result.view);
   }();
   check(status);
@@ -164,7 +168,7 @@ nb::object score(const Geometry& geometry, nb::handle queries, nb::handle pooled
   const nb::object scores = empty_like_kind(queries, DType::kF32, {in.view.shape[0], keys.view.shape[0]});
   const Output result = output(scores, "scores");
   const Status status = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return score_rows(geometry, in.view, weights.view, keys.view, result.view);
   }();
   check(status);

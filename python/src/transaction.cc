@@ -11,6 +11,7 @@
 #include "docs.hpp"
 #include "errors.hpp"
 #include "handles.hpp"
+#include "unlocked.hpp"
 
 using namespace nanobind::literals;
 
@@ -29,7 +30,7 @@ SequenceId id_in(const TransactionHandle& self, const SequenceHandle& sequence) 
 template <typename Change>
 void alone(TransactionHandle& self, const Change& change) {
   const Status status = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     const std::unique_lock turn(self.turn);
     return change(self.transaction);
   }();
@@ -79,7 +80,7 @@ void rollback(TransactionHandle& self) {
 LayerHandle layer_of(const Shared& self, const SequenceHandle& sequence, std::int64_t layer) {
   const LayerHandle handle{self->cache, std::nullopt, self, id_in(*self, sequence), layer};
   const Status status = [&] {
-    const nb::gil_scoped_release released;
+    const Unlocked unlocked;
     return with_layer(handle, [](const LayerView&) { return Status(); });
   }();
   check(status);

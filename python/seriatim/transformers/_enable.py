@@ -25,6 +25,10 @@ class _Enabled:
         self.implementations = implementations  # (config, what it said before)
         self.handles = handles
 
+    def __setstate__(self, state):  # a model that came from another process needs the attention's name here too
+        self.__dict__.update(state)
+        register()
+
 
 def _text_models(model):
     """(kind, text model) of every text model of a known family."""

@@ -66,8 +66,8 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
     output = query.new_empty(batch_size, queries, heads, value.shape[-1])
     rows = counts = None
     if hook.watch is not None:
-        rows = torch.empty(batch_size, queries, native.row_capacity, dtype=torch.int32)
-        counts = torch.empty(batch_size, queries, dtype=torch.int32)
+        rows = torch.empty(batch_size, queries, native.row_capacity, dtype=torch.int32, device="cpu")
+        counts = torch.empty(batch_size, queries, dtype=torch.int32, device="cpu")
     native.attend(
         runs.first, runs.last, query.transpose(1, 2), index_queries, key, value, layer.panels, layer.panels_max_abs, output, rows=rows, counts=counts
     )

@@ -4,7 +4,12 @@ Transformers' cache stays the owner of keys, values and raw index keys, with the
 so that everything that knows a DynamicIndexedLayer (generate, crop, beams, an eager model afterwards) finds one. Two things
 differ: they grow in place instead of being copied for each token, and the pooled keys of closed groups are kept beside
 them. Pooled keys depend on nothing but their own tokens, so they are always either kept or made again, with the same bits.
+
+A tensor that was handed out never changes: what grows in place is written behind all that anybody was given. After a crop
+that place is taken again, and then only if nobody holds a tensor that reaches there; else what is kept is copied first, once.
 """
+
+import sys
 
 import torch
 from transformers.cache_utils import DynamicIndexedLayer
@@ -14,17 +19,27 @@ from ._backend import check_finite
 PANEL_GROUPS = 16  # how the library stores pooled keys: [panels][index_dim][16]
 
 
+def _holders(tensor):
+    """How many tensors see the memory of `tensor`, itself included, NumPy arrays and DLPack capsules of one counted as it."""
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) - 1  # the storage that asks is one
+
+
 class GrowingTensor:
     """Tensors that grow along one axis: `append` gives a view of a store that has room for more."""
 
     def __init__(self, axis):
         self.axis = axis
         self.store = None
+        self.written = 0  # of the store, by whoever appended last
 
-    def append(self, held, new):
+    def __reduce__(self):
+        return type(self), (self.axis,)  # a copy makes a store of its own when it first grows
+
+    def append(self, held, new, views=1):
+        """`views`: how many tensors show what is held, `held` among them, that are the caller's and given up afterwards."""
         axis, added = self.axis, new.shape[self.axis]
         length = 0 if held is None or held.numel() == 0 else held.shape[axis]
-        if not self._has_room(held, length, new):
+        if not self._has_room(held, length, new, views):
             shape = list(new.shape)
             shape[axis] = length + added + (length + added) // 4 + 64
             store = new.new_empty(shape)
@@ -32,20 +47,34 @@ class GrowingTensor:
                 store.narrow(axis, 0, length).copy_(held)
             self.store = store
         self.store.narrow(axis, length, added).copy_(new)
-        return self.store.narrow(axis, 0, length + added)
+        self.written = length + added
+        return self.store.narrow(axis, 0, self.written)
 
-    def _has_room(self, held, length, new):
-        """Whether `held` begins the store, nothing else having taken its place, and `new` fits behind it."""
+    def _has_room(self, held, length, new, views):
+        """Whether `held` begins the store, `new` fits behind it, and nobody was given what stands there."""
         store = self.store
         if store is None or length == 0 or length + new.shape[self.axis] > store.shape[self.axis]:
             return False
         if store.is_inference() and not torch.is_inference_mode_enabled():
             return False
-        return held.data_ptr() == store.data_ptr() and held.stride() == store.stride() and held.shape[0] == store.shape[0]
+        if held.data_ptr() != store.data_ptr() or held.stride() != store.stride() or held.shape[0] != store.shape[0]:
+            return False
+        return length == self.written or _holders(store) == 1 + views
+
+
+class PooledStore:
+    """Pooled keys in the order that scoring reads, which copies of a layer share until one of them writes otherwise."""
+
+    def __init__(self, panels, max_abs, written):
+        self.panels = panels  # [B, panels, index_dim, 16]
+        self.max_abs = max_abs  # no element is larger in magnitude
+        self.written = written  # groups, per sequence
 
 
 class SeriatimIndexedLayer(DynamicIndexedLayer):
     """A DynamicIndexedLayer that grows in place and keeps pooled keys."""
+
+    _store: PooledStore | None
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -61,13 +90,26 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
         return adopted
 
     def __copy__(self):
-        # Two layers must not write behind the same tokens: neither keeps the room that there is.
+        # Two layers must not write behind the same tokens: the copy makes a store of its own.
         copied = type(self).adopt(self)
-        for layer in (self, copied):
-            layer._growing_keys, layer._growing_values = GrowingTensor(2), GrowingTensor(2)
-            layer._growing_index = GrowingTensor(1)
-        copied._forget_pooled()
+        copied._growing_keys, copied._growing_values = GrowingTensor(2), GrowingTensor(2)
+        copied._growing_index = GrowingTensor(1)
         return copied
+
+    @property
+    def panels(self):
+        return None if self._store is None else self._store.panels
+
+    @property
+    def panels_max_abs(self):
+        return 0.0 if self._store is None else self._store.max_abs
+
+    def padding(self):
+        """(first, last) of every sequence: slots before and after held no tokens when the model last ran. [] if not known."""
+        held = 0 if self.indexer_keys is None or self.indexer_keys.numel() == 0 else self.indexer_keys.shape[1]
+        if held == 0:
+            return []
+        return [(first, last if last < min(held, self._slots) else held) for first, last in zip(self._pooled_first, self._last)]
 
     def update(self, key_states, value_states, *args, **kwargs):
         check_finite("keys", key_states)
@@ -105,6 +147,8 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
                 max(0, min(groups, (tokens - first) // self._group_tokens)) for groups, first in zip(self._pooled_groups, self._pooled_first)
             ]
             self._pooled_from = self.indexer_keys
+        else:
+            self._pooled_from = None
 
     def reorder_cache(self, beam_idx):
         self._with_pooled(super().reorder_cache, beam_idx, lambda rows: rows.index_select(0, beam_idx.to(rows.device)))
@@ -117,20 +161,22 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
 
     def _with_pooled(self, operation, argument, on_rows):
         """An operation on the rows of the batch, and the same on the rows of the pooled keys."""
-        ours = self._pooled_from is self.indexer_keys and self.panels is not None
+        ours = self._pooled_from is self.indexer_keys and self._store is not None
         operation(argument)
         if not ours:
             return self._forget_pooled()
-        self.panels = on_rows(self.panels)
-        state = on_rows(torch.tensor([self._pooled_groups, self._pooled_first]).T)
-        self._pooled_groups, self._pooled_first = state[:, 0].tolist(), state[:, 1].tolist()
+        groups, first, last, written = on_rows(
+            torch.tensor([self._pooled_groups, self._pooled_first, self._last, self._store.written], dtype=torch.int64, device="cpu").T
+        ).T.tolist()
+        self._store = PooledStore(on_rows(self.panels), self.panels_max_abs, written)
+        self._pooled_groups, self._pooled_first, self._last = groups, first, last
         self._pooled_from = self.indexer_keys
 
     def _forget_pooled(self):
-        self.panels = None  # [B, panels, index_dim, 16]
-        self.panels_max_abs = 0.0  # no element is larger in magnitude
+        self._store = None
         self._pooled_groups = []  # per sequence
         self._pooled_first = []  # the slot that its groups count from
+        self._last, self._slots = [], 0  # the slot after its last token, of so many
         self._pooled_from = None  # the indexer_keys that they were made of; another tensor there makes them stale
         self._group_tokens = 0
 
@@ -147,23 +193,27 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
             min(pooled, wanted) if was == first else 0
             for pooled, wanted, was, first in zip(self._pooled_groups, groups, self._pooled_first, runs.first)
         ]
-        if kept != groups or self.panels is None:
-            self._make_room(max(groups, default=0), raw)
+        if kept != groups or self._store is None:
+            self._make_room(kept, groups, raw)
             dense = raw if raw.stride(1) == raw.shape[2] and raw.stride(2) == 1 else raw.contiguous()
             largest = native.pool(runs.first, runs.last, kept, dense, positions, self.panels)
-            self.panels_max_abs = max(self.panels_max_abs, largest)
+            self._store.max_abs = max(self._store.max_abs, largest)
+            self._store.written = [new if new > old else was for was, old, new in zip(self._store.written, kept, groups)]
         self._pooled_groups, self._pooled_first, self._pooled_from = groups, list(runs.first), raw
+        self._last, self._slots = list(runs.last), raw.shape[1]
 
-    def _make_room(self, groups, raw):
-        needed = max(1, -(-groups // PANEL_GROUPS))
+    def _make_room(self, kept, groups, raw):
+        """A store that has room for `groups`, of which `kept` stay, and where nobody else reads what is written."""
+        needed = max(1, -(-max(groups, default=0) // PANEL_GROUPS))
         have = 0 if self.panels is None else self.panels.shape[1]
-        unwritable = self.panels is not None and self.panels.is_inference() and not torch.is_inference_mode_enabled()
-        if have >= needed and not unwritable:
+        writable = self._store is not None and (torch.is_inference_mode_enabled() or not self.panels.is_inference())
+        rewrites = self._store is not None and any(old < min(new, was) for old, new, was in zip(kept, groups, self._store.written))
+        if have >= needed and writable and not (rewrites and sys.getrefcount(self._store) > 2):  # ours, and the question's
             return
         panels = raw.new_empty(raw.shape[0], max(have, needed + needed // 4), self._index_dim(raw), PANEL_GROUPS)
         if have:
             panels[:, :have] = self.panels
-        self.panels = panels
+        self._store = PooledStore(panels, self.panels_max_abs, list(kept))
 
     def _index_dim(self, raw):
         return raw.shape[2]

@@ -6,9 +6,9 @@ expansion comes after the attention, by the two halves of `kv_b_proj`.
 """
 
 import copy
+import functools
 import sys
 import threading
-import types
 
 import torch
 
@@ -32,6 +32,9 @@ class Natives:
     def __deepcopy__(self, memo):
         return type(self)(self.threads, self.kernels)
 
+    def __reduce__(self):  # native layers are made anew where they arrive
+        return type(self), (self.threads, self.kernels)
+
     def of(self, geometry):
         key = tuple(geometry.values())
         if key not in self._made:
@@ -51,6 +54,9 @@ class LatentHook:
 
     def __deepcopy__(self, memo):
         return type(self)(self.family, copy.deepcopy(self.natives, memo))
+
+    def __reduce__(self):
+        return type(self), (self.family, self.natives)
 
     def native(self, attention, dtype, index_dtype=None):
         return self.natives.of(geometry_of(self.family, attention, dtype, index_dtype))
@@ -109,7 +115,7 @@ def _select(indexer, hidden_states, q_resid, position_embeddings, position_ids, 
     held = layer.update_indexer(keys)
     native = hook.native(attention, hidden_states.dtype, keys.dtype)
     layer.pool(native, 1, runs, None)
-    rows = torch.empty(*hidden_states.shape[:2], native.row_capacity, dtype=torch.int32)
+    rows = torch.empty(*hidden_states.shape[:2], native.row_capacity, dtype=torch.int32, device="cpu")
     native.plan(runs.first, runs.last, held.shape[1], queries, layer.panels, layer.panels_max_abs, rows, weights)
     hook.call.index = (queries, held, weights) if hook.watch is not None else None
     return rows
@@ -205,12 +211,12 @@ def hook_model(text_model, threads, kernels):
     family, natives, handles = BY_TEXT_MODEL[type(text_model).__name__], Natives(threads, kernels), []
     for attention in attentions(text_model):
         attention.seriatim_hook = LatentHook(family, natives)
-        attention.expand_kv = types.MethodType(hand_out_latents, attention)
+        attention.expand_kv = functools.partial(hand_out_latents, attention)
         handles.append(attention.register_forward_pre_hook(_before_attention, with_kwargs=True))
         indexer = attention.indexer
         if indexer is not None:
             indexer.seriatim_attention = ParentOf(attention)
-            indexer.forward = types.MethodType(select_rows_from_hidden if family.queries_from_hidden else select_rows, indexer)
+            indexer.forward = functools.partial(select_rows_from_hidden if family.queries_from_hidden else select_rows, indexer)
     return handles
 
 

@@ -22,7 +22,7 @@ class LatentIndexedLayer(SeriatimIndexedLayer):
 
     def __copy__(self):
         copied = super().__copy__()
-        self._growing_latents, copied._growing_latents = GrowingTensor(2), GrowingTensor(2)
+        copied._growing_latents = GrowingTensor(2)
         return copied
 
     def update(self, key_states, value_states, *args, **kwargs):
@@ -30,7 +30,7 @@ class LatentIndexedLayer(SeriatimIndexedLayer):
         check_finite("keys", new)
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        latents = self._growing_latents.append(self._held_latents(), new)
+        latents = self._growing_latents.append(self._held_latents(), new, views=3)  # with `keys` and `values`
         self.keys, self.values = latents.split([key_states.shape[-1], value_states.shape[-1]], dim=-1)
         self.keys.seriatim_latents = latents
         return self.keys, self.values

@@ -5,7 +5,7 @@ Its mask says nothing about keys and its rows reach the attention function in th
 is therefore put on each layer before the model runs, by `check_forward`.
 """
 
-import types
+import functools
 
 import torch
 
@@ -43,7 +43,7 @@ class GatedPools:
             keys, gates = parts[..., :dim], parts[..., dim : 2 * dim]
             pooled = ((gates.float() + bias).softmax(dim=1).to(keys.dtype) * keys).sum(dim=1)
             check_finite("index_keys", pooled)
-            at = torch.arange(done, groups)
+            at = torch.arange(done, groups, device="cpu")
             panels[sequence][at // PANEL_GROUPS, :, at % PANEL_GROUPS] = pooled
             largest = max(largest, float(pooled.abs().max()))
         return largest
@@ -64,7 +64,7 @@ def select_pools(indexer, hidden_states, q_resid, attention_mask, cache=None):
     layer.pool(GatedPools(indexer), indexer.index_kpool, runs, None)
     geometry = latent.geometry_of(FAMILY, attention, dtype, dtype)
     native = hook.natives.of({**geometry, "group_tokens": indexer.index_kpool, "finished_keys": indexer.index_kpool == 1})
-    rows = torch.empty(*hidden_states.shape[:2], native.row_capacity, dtype=torch.int32)
+    rows = torch.empty(*hidden_states.shape[:2], native.row_capacity, dtype=torch.int32, device="cpu")
     native.plan(runs.first, runs.last, held.shape[1], queries, layer.panels, layer.panels_max_abs, rows, weights)
     hook.call.index = (queries, held, weights) if hook.watch is not None else None
     return rows
@@ -115,12 +115,12 @@ def hook_model(text_model, threads, kernels):
     natives, handles = latent.Natives(threads, kernels), []
     for attention in attentions(text_model):
         attention.seriatim_hook = PooledHook(FAMILY, natives)
-        attention.expand_kv = types.MethodType(latent.hand_out_latents, attention)
-        attention.build_attention_mask_from_topk = types.MethodType(rows_for_mask, attention)
+        attention.expand_kv = functools.partial(latent.hand_out_latents, attention)
+        attention.build_attention_mask_from_topk = functools.partial(rows_for_mask, attention)
         handles.append(attention.register_forward_pre_hook(_before_attention, with_kwargs=True))
         if attention.indexer is not None:
             attention.indexer.seriatim_attention = latent.ParentOf(attention)
-            attention.indexer.forward = types.MethodType(select_pools, attention.indexer)
+            attention.indexer.forward = functools.partial(select_pools, attention.indexer)
     return handles
 
 

@@ -1,9 +1,9 @@
 """Hooks of the qwen4_exp family (Qwen4ExpTextAttention and its QSA indexer)."""
 
 import copy
+import functools
 import sys
 import threading
-import types
 
 import torch
 from transformers.cache_utils import DynamicIndexedLayer
@@ -31,6 +31,9 @@ class LayerHook:
 
     def __deepcopy__(self, memo):
         return type(self)(copy.deepcopy(self.rotary, memo), self.threads, self.kernels)
+
+    def __reduce__(self):  # the native side is made anew where it arrives
+        return type(self), (self.rotary, self.threads, self.kernels)
 
     def native(self, attention, dtype):
         """The native layer for the weights as they are now."""
@@ -191,7 +194,7 @@ def unhook_model(text_model):
 def hook_layer(attention, rotary, threads, kernels):
     attention.seriatim_hook = LayerHook(rotary, threads, kernels)
     attention.indexer.seriatim_attention = _ParentOf(attention)
-    attention.indexer.forward = types.MethodType(select_later, attention.indexer)
+    attention.indexer.forward = functools.partial(select_later, attention.indexer)
 
 
 def unhook_layer(attention):
@@ -199,7 +202,7 @@ def unhook_layer(attention):
 
 
 def hook_rotary(text_model):
-    text_model.rotary_emb.forward = types.MethodType(rotate_newest, text_model.rotary_emb)
+    text_model.rotary_emb.forward = functools.partial(rotate_newest, text_model.rotary_emb)
 
 
 def unhook_rotary(text_model):

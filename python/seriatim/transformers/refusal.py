@@ -1,6 +1,7 @@
 """What is refused, by name and before anything runs. Nothing falls back to dense attention."""
 
 import torch
+from torch._guards import detect_fake_mode
 from transformers.cache_utils import Cache, DynamicIndexedLayer
 from transformers.masking_utils import find_packed_sequence_indices
 
@@ -38,12 +39,25 @@ def check_forward(text_model, named, admit_cache):
     cache = named.get("cache")
     if cache is not None:
         admit_cache(cache, config)
+        _check_padding(cache, named.get("attention_mask"))
     else:
         _check_not_packed(config, named)
     mask = named.get("attention_mask")
     if mask is not None and not (isinstance(mask, torch.Tensor) and mask.ndim == 2):
         what = f"a tensor of {mask.ndim} axes" if isinstance(mask, torch.Tensor) else f"a {type(mask).__name__}"
         raise Unsupported(f"attention_mask is {what}: only a padding mask [batch, tokens] is supported")
+
+
+def _check_padding(cache, mask):
+    """A cache's layers know which of their slots were padding; no later call may take those for tokens."""
+    padding: list[tuple[int, int]] = next(filter(None, (layer.padding() for layer in cache.layers if hasattr(layer, "padding"))), [])
+    held = cache.get_seq_length()
+    for row, (first, last) in enumerate(padding):
+        if mask is None and (first > 0 or last < held):
+            slot = 0 if first > 0 else last
+            raise Unsupported(f"attention_mask is left out, and slot {slot} of row {row} of the cache is padding; pass the mask of all slots")
+        if first > 0 and isinstance(mask, torch.Tensor) and mask.ndim == 2 and row < len(mask) and bool(mask[row, :first].any()):
+            raise Unsupported(f"attention_mask: row {row} lets a slot before {first} through, which was padding when the cache was filled")
 
 
 def _check_mode(text_model, named):
@@ -58,6 +72,8 @@ def _check_mode(text_model, named):
         wanting = isinstance(inputs, torch.Tensor) and inputs.requires_grad
         if wanting or any(p.requires_grad for p in text_model.parameters()):
             raise Unsupported("gradients: there is no backward pass; call the model under torch.no_grad() or torch.inference_mode()")
+    if detect_fake_mode(inputs) is not None:
+        raise Unsupported("FakeTensorMode: an enabled model reads its tensors; leave the mode, or disable the model first")
     if isinstance(inputs, torch.Tensor) and inputs.device.type != "cpu":
         raise Unsupported(f"device {inputs.device}: only CPU tensors are supported")
     if torch.is_autocast_enabled("cpu"):

@@ -90,17 +90,18 @@ def group_rows(indexer, watch, given, output):
     mask = (mask if mask.dtype == torch.bool else mask == 0)[:, 0].expand(output.shape[0], -1, -1)
     first, counts, tokens = runs_of(mask)
     r, width, slots = indexer.compress_ratio, indexer.token_budget + indexer.compress_ratio - 1, mask.shape[-1]
-    rows = torch.full((*counts.shape, width + 1), -1)
-    scores, sorted_ = [[torch.empty(0)] * counts.shape[1] for _ in counts], iter(watch.sorted)
+    rows = torch.full((*counts.shape, width + 1), -1, dtype=torch.int64, device="cpu")
+    scores, sorted_ = [[torch.empty(0, dtype=torch.float32, device="cpu")] * counts.shape[1] for _ in counts], iter(watch.sorted)
     for b in range(len(counts)):
         for s, n in enumerate(counts[b].tolist()):
-            chosen = torch.empty(0, dtype=torch.int64)
+            chosen = torch.empty(0, dtype=torch.int64, device="cpu")
             if n // r > 0:
                 values, picks = next(sorted_)
                 scores[b][s], chosen = values.float().cpu(), picks.cpu()
-            row = torch.cat([(r * chosen[:, None] + torch.arange(r)).flatten(), torch.arange(n - n % r, n)]) + int(first[b, s])
+            expanded = (r * chosen[:, None] + torch.arange(r, device="cpu")).flatten()
+            row = torch.cat([expanded, torch.arange(n - n % r, n, device="cpu")]) + int(first[b, s])
             rows[b, s, : len(row)] = row
-    used = torch.zeros(*counts.shape, slots + 1, dtype=torch.bool).scatter_(-1, torch.where(rows < 0, slots, rows), True)
+    used = torch.zeros(*counts.shape, slots + 1, dtype=torch.bool, device="cpu").scatter_(-1, torch.where(rows < 0, slots, rows), True)
     agree((used[..., :slots] & mask.cpu())[tokens.cpu()], (output[:, 0] & mask).cpu()[tokens.cpu()], "rows")
     selections: list[list[Selection]] = []
     for b in range(len(counts)):

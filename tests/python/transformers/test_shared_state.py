@@ -1,0 +1,306 @@
+"""Enabled models in a process that others share: default devices and modes, tensors that others hold, pickles, padding."""
+
+import copy
+import io
+import pickle
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from transformers import DynamicCache
+
+import seriatim
+import seriatim.transformers as st
+from support_families import MAKERS, text_model_of
+from support_families import draw_ids as family_ids
+from support_families import make_model as make_family
+from support_models import INDEXED, draw_ids, make_model
+
+ALL = ["qwen4_exp", *MAKERS]
+# One of each kind of layer: groups of raw keys, latents, pools of finished ones.
+KINDS = ["qwen4_exp", "deepseek_v32", "glm5_next"]
+
+
+def made(family):
+    return make_model(layers=[INDEXED, INDEXED], budget=16) if family == "qwen4_exp" else make_family(family)
+
+
+@pytest.fixture(scope="module")
+def enabled():
+    models = {}
+
+    def model(family):
+        if family not in models:
+            models[family] = st.enable(made(family))
+        return models[family]
+
+    return model
+
+
+def new_cache(model):
+    return DynamicCache(config=text_model_of(model).config)
+
+
+def ids_of(family, batch_size, tokens, seed=1):
+    return (draw_ids if family == "qwen4_exp" else family_ids)(batch_size, tokens, seed)
+
+
+def indexed_layers(cache):
+    return [layer for layer in cache.layers if getattr(layer, "indexer_keys", None) is not None]
+
+
+def in_steps(model, ids, sizes, cache=None):
+    cache, at, logits = cache or new_cache(model), 0, []
+    for size in sizes:
+        logits.append(model(ids[:, at : at + size], cache=cache).logits)
+        at += size
+    return torch.cat(logits, 1)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ALL)
+def test_a_default_device_other_than_the_cpu_changes_nothing(enabled, family):
+    model, ids = enabled(family), ids_of(family, 1, 70)
+    wanted = in_steps(model, ids, [60, 9, 1])
+    seen, cache = [], new_cache(model)  # Transformers' own sliding layers cannot be made under another default device
+    with torch.device("meta"), st.watching(model, seen.append):
+        logits = in_steps(model, ids, [60, 9, 1], cache)
+    assert torch.equal(logits, wanted) and seen
+    assert all(one.rows.device.type == "cpu" and one.output.device.type == "cpu" for one in seen)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", KINDS)
+def test_other_defaults_of_the_process_change_nothing(enabled, family):
+    model, ids = enabled(family), ids_of(family, 1, 70)
+    wanted = in_steps(model, ids, [69, 1])
+    torch.use_deterministic_algorithms(True)
+    torch.set_default_dtype(torch.float64)
+    try:
+        assert torch.equal(in_steps(model, ids, [69, 1]), wanted)
+    finally:
+        torch.use_deterministic_algorithms(False)
+        torch.set_default_dtype(torch.float32)
+    with torch.inference_mode():
+        cache = new_cache(model)
+        assert torch.equal(model(ids[:, :69], cache=cache).logits, wanted[:, :69])
+    assert torch.equal(model(ids[:, 69:], cache=cache).logits, wanted[:, 69:])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", KINDS)
+def test_fake_tensors_are_refused_by_name_before_anything_runs(enabled, family):
+    model, ids = enabled(family), ids_of(family, 1, 70)
+    cache = new_cache(model)
+    model(ids, cache=cache)
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        for given in (ids[:, :1], mode.from_tensor(ids[:, :1])):
+            with pytest.raises(st.Unsupported, match="FakeTensorMode"):
+                model(given, cache=cache)
+    assert cache.get_seq_length() == 70
+    with pytest.raises(st.Unsupported, match="FakeTensorMode"):
+        model(mode.from_tensor(ids[:, :1]), cache=cache)
+
+
+def snapshot(cache, privately=False):
+    """What prefix caches keep of a cache: its layers' attributes, not copied."""
+    return [{name: value for name, value in vars(layer).items() if privately or not name.startswith("_")} for layer in cache.layers]
+
+
+def restored(model, state):
+    cache = new_cache(model)
+    for layer, attributes in zip(cache.layers, state):
+        layer.__dict__.update(attributes)
+    return cache
+
+
+def tensors_of(state):
+    return {(at, name): value for at, layer in enumerate(state) for name, value in layer.items() if isinstance(value, torch.Tensor)}
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("privately", [False, True], ids=["public", "all"])
+@pytest.mark.parametrize("family", KINDS[:2])
+def test_what_a_cache_handed_out_never_changes(enabled, family, privately):
+    model = enabled(family)
+    ids, other = ids_of(family, 2, 90), ids_of(family, 2, 60, seed=9)
+    cache = new_cache(model)
+    model(ids[:, :61], cache=cache)
+    held = snapshot(cache, privately)
+    before = {name: value.clone() for name, value in tensors_of(held).items()}
+    wanted = model(ids[:, 61:], cache=copy.deepcopy(cache)).logits
+    assert len(before) >= 6
+    for removed, tokens in ((20, 30), (31, 1), (1, 1), (5, 40)):
+        cache.crop(-removed)
+        model(other[:, :tokens], cache=cache)
+    for name, value in tensors_of(held).items():
+        assert torch.equal(value, before[name]), name
+    assert torch.equal(model(ids[:, 61:], cache=restored(model, held)).logits, wanted)
+    for name, value in tensors_of(held).items():
+        assert torch.equal(value, before[name]), name
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", KINDS[:2])
+def test_two_caches_of_one_state_go_different_ways(enabled, family):
+    """Each continues the other's snapshot; neither may write where the other reads."""
+    model = enabled(family)
+    ids, one, other = ids_of(family, 1, 61), ids_of(family, 1, 30, seed=8), ids_of(family, 1, 30, seed=9)
+    alone = []
+    for rest in (one, other):
+        cache = new_cache(model)
+        model(ids, cache=cache)
+        alone.append(torch.cat([model(rest[:, at : at + 5], cache=cache).logits for at in range(0, 30, 5)], 1))
+    first = new_cache(model)
+    model(ids, cache=first)
+    second = restored(model, snapshot(first, privately=True))
+    together = [[], []]
+    for at in range(0, 30, 5):
+        for logits, cache, rest in zip(together, (first, second), (one, other)):
+            logits.append(model(rest[:, at : at + 5], cache=cache).logits)
+    for logits, wanted in zip(together, alone):
+        assert torch.equal(torch.cat(logits, 1), wanted)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", KINDS)
+def test_where_nobody_holds_tensors_a_crop_and_appends_copy_nothing(enabled, family):
+    model, ids = enabled(family), ids_of(family, 1, 70)
+    cache = new_cache(model)
+    if family == "glm5_next":
+        cache.activate_past_recording()
+    model(ids, cache=cache)
+    places = lambda: [(layer.keys.data_ptr(), layer.indexer_keys.data_ptr(), layer.panels.data_ptr()) for layer in indexed_layers(cache)]
+    was = places()
+    assert was
+    for _ in range(5):
+        model(ids[:, :6], cache=cache)  # a draft of six, of which two are taken
+        cache.crop(-4)
+    assert places() == was and cache.get_seq_length() == 80
+
+
+@torch.no_grad()
+def test_a_numpy_view_counts_as_somebody_who_holds(enabled):
+    model, ids = enabled("qwen4_exp"), draw_ids(1, 70)
+    cache = new_cache(model)
+    model(ids, cache=cache)
+    view = cache.layers[0].values.numpy()
+    before = view.copy()
+    cache.crop(-30)
+    model(ids[:, :40], cache=cache)
+    assert (view == before).all()
+
+
+ARRIVAL = """
+import sys, torch
+import seriatim.transformers as st
+model, ids, wanted = torch.load(sys.argv[1], weights_only=False)
+assert st.is_enabled(model)
+with torch.no_grad():
+    assert torch.equal(model(ids).logits, wanted)
+    st.disable(model)
+    model(ids)
+"""
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ALL)
+def test_an_enabled_model_travels(enabled, family):
+    model, ids = enabled(family), ids_of(family, 1, 70)
+    wanted = model(ids).logits
+    buffer = io.BytesIO()
+    torch.save(model, buffer)
+    buffer.seek(0)
+    for arrived in (torch.load(buffer, weights_only=False), pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        seen, elsewhere = [], []
+        with st.watching(arrived, seen.append), st.watching(model, elsewhere.append):
+            assert torch.equal(arrived(ids).logits, wanted)
+        assert seen and not elsewhere
+        parts = set(map(id, arrived.modules()))
+        assert all(id(one.attention) in parts for one in seen)
+        st.disable(arrived)
+        assert st.is_enabled(model) and not st.is_enabled(arrived)
+        assert torch.isfinite(arrived(ids).logits).all()
+
+
+@torch.no_grad()
+def test_an_enabled_model_arrives_in_another_process(enabled, tmp_path):
+    model, ids = enabled("qwen4_exp"), draw_ids(1, 70)
+    torch.save((model, ids, model(ids).logits), tmp_path / "model")
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", ARRIVAL, tmp_path / "model"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", KINDS)
+def test_a_cache_travels_and_goes_on(enabled, family):
+    model, ids = enabled(family), ids_of(family, 1, 90)
+    cache = new_cache(model)
+    model(ids[:, :70], cache=cache)
+    arrived = pickle.loads(pickle.dumps(cache))
+    wanted = model(ids[:, 70:], cache=cache).logits
+    assert torch.equal(model(ids[:, 70:], cache=arrived).logits, wanted)
+
+
+def padded(family, left, right):
+    ids, mask = ids_of(family, 2, 70), torch.ones(2, 70, dtype=torch.long)
+    mask[1, :left] = 0
+    mask[1, 70 - right :] = 0
+    return ids, mask
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", KINDS)
+def test_a_mask_left_out_when_a_padded_cache_goes_on_is_refused(enabled, family):
+    model = enabled(family)
+    for left, right, slot in ((9, 0, "slot 0"), (0, 9, "slot 61")):
+        ids, mask = padded(family, left, right)
+        cache = new_cache(model)
+        model(ids, attention_mask=mask, cache=cache)
+        with pytest.raises(st.Unsupported, match=f"attention_mask is left out, and {slot} of row 1"):
+            model(ids[:, :1], cache=cache)
+        assert cache.get_seq_length() == 70
+    ids, mask = padded(family, 9, 0)
+    cache = new_cache(model)
+    model(ids, attention_mask=mask, cache=cache)
+    with pytest.raises(st.Unsupported, match="row 1 lets a slot before 9 through"):
+        model(ids[:, :1], attention_mask=torch.ones(2, 71, dtype=torch.long), cache=cache)
+    longer = torch.cat([mask, torch.ones(2, 1, dtype=torch.long)], 1)
+    logits = model(ids[:, :1], attention_mask=longer, cache=cache).logits
+    assert torch.isfinite(logits).all() and cache.get_seq_length() == 71
+    unpadded = new_cache(model)
+    model(ids, attention_mask=torch.ones(2, 70, dtype=torch.long), cache=unpadded)
+    model(ids[:, :1], cache=unpadded)
+    assert unpadded.get_seq_length() == 71
+
+
+@torch.no_grad()
+def test_padding_follows_the_rows_of_the_batch_and_ends_with_a_crop(enabled):
+    model = enabled("qwen4_exp")
+    ids, mask = padded("qwen4_exp", 9, 0)
+    cache = new_cache(model)
+    model(ids, attention_mask=mask, cache=cache)
+    cache.reorder_cache(torch.tensor([1, 0]))
+    with pytest.raises(st.Unsupported, match="slot 0 of row 0"):
+        model(ids[:, :1], cache=cache)
+    cache.batch_select_indices(torch.tensor([1]))
+    model(ids[:1, :1], cache=cache)
+    ids, mask = padded("qwen4_exp", 0, 9)
+    cache = new_cache(model)
+    model(ids, attention_mask=mask, cache=cache)
+    cache.crop(-9)
+    model(ids[:, :1], cache=cache)
+    assert cache.get_seq_length() == 62
+
+
+@torch.no_grad()
+def test_values_without_memory_are_refused_by_name(enabled):
+    """As a model whose weights were freed, or whose projection answers a tensor that was never made."""
+    model = st.enable(make_model(layers=[INDEXED], budget=16))
+    attention = model.model.layers[0].self_attn
+    forward = attention.v_proj.forward
+    attention.v_proj.forward = lambda hidden: torch._efficientzerotensor(tuple(forward(hidden).shape))
+    with pytest.raises(seriatim.InvalidArgument, match="values: has extents and no memory"):
+        model(draw_ids(1, 70))

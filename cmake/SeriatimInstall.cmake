@@ -1,5 +1,6 @@
-# cmake --install: headers, libraries, the tool with its manual page and completions, and what find_package and pkg-config
-# look for. Components: `lib` is what programs run with, `dev` what they are built with, `tool` the command line.
+# cmake --install: headers, libraries, the tool with its manual page and completions, and what find_package and
+# pkg-config look for. Components: `lib` is what programs run with, `dev` what they are built with, `tool` the command
+# line.
 include(CMakePackageConfigHelpers)
 set(seriatim_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/seriatim)
 
@@ -15,8 +16,10 @@ endif()
 
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/seriatim-config.cmake.in
   ${CMAKE_CURRENT_BINARY_DIR}/seriatim-config.cmake INSTALL_DESTINATION ${seriatim_package_dir})
-write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/seriatim-config-version.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_CURRENT_BINARY_DIR}/seriatim-config.cmake ${CMAKE_CURRENT_BINARY_DIR}/seriatim-config-version.cmake
+write_basic_package_version_file(${CMAKE_CURRENT_BINARY_DIR}/seriatim-config-version.cmake
+  COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_CURRENT_BINARY_DIR}/seriatim-config.cmake
+  ${CMAKE_CURRENT_BINARY_DIR}/seriatim-config-version.cmake
   DESTINATION ${seriatim_package_dir} COMPONENT dev)
 
 # The .pc files find the prefix from where they lie, so that an installed tree can be moved.
@@ -36,6 +39,8 @@ if(SERIATIM_CLI)
   install(FILES packaging/seriatim.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT tool)
   install(FILES packaging/completion/seriatim.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
     RENAME seriatim COMPONENT tool)
-  install(FILES packaging/completion/_seriatim DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT tool)
-  install(FILES packaging/completion/seriatim.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d COMPONENT tool)
+  install(FILES packaging/completion/_seriatim DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions
+    COMPONENT tool)
+  install(FILES packaging/completion/seriatim.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d
+    COMPONENT tool)
 endif()

@@ -1,9 +1,11 @@
-# cpack -G DEB: libseriatim0.2 (programs run with it), libseriatim-dev (programs are built with it) and seriatim (the tool).
+# cpack -G DEB: libseriatim0.2 (programs run with it), libseriatim-dev (programs are built with it) and seriatim (the
+# tool).
 set(CPACK_GENERATOR DEB)
 set(CPACK_PACKAGE_NAME seriatim)
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "") # each package says its own
 set(CPACK_PACKAGE_VENDOR "Seriatim")
-set(CPACK_PACKAGE_CONTACT "The Seriatim maintainers <maintainers@seriatim.invalid>" CACHE STRING "Who maintains the packages")
+set(CPACK_PACKAGE_CONTACT "The Seriatim maintainers <maintainers@seriatim.invalid>" CACHE
+  STRING "Who maintains the packages")
 set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_ALL lib dev tool)
@@ -11,10 +13,12 @@ set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_RELEASE 1)
 
-set(seriatim_about "Sparse attention by one rule: top-k chooses the set, time chooses the order. The same input gives the same
+set(seriatim_about
+  "Sparse attention by one rule: top-k chooses the set, time chooses the order. The same input gives the same
 bits on every instruction set, thread count, batch and chunking.")
 set(CPACK_COMPONENT_LIB_DESCRIPTION "deterministic sparse attention: shared library\n${seriatim_about}")
-set(CPACK_COMPONENT_DEV_DESCRIPTION "deterministic sparse attention: headers for C and C++, static library\n${seriatim_about}")
+set(CPACK_COMPONENT_DEV_DESCRIPTION
+  "deterministic sparse attention: headers for C and C++, static library\n${seriatim_about}")
 set(CPACK_COMPONENT_TOOL_DESCRIPTION "deterministic sparse attention: command-line tool\n${seriatim_about}")
 
 # Named after the soname, so that programs of other versions of the ABI keep theirs beside it.

@@ -36,8 +36,8 @@ function(seriatim_test name)
   gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 600)
 endfunction()
 
-# seriatim_fuzzer(npy_fuzz npy_fuzz.cc): one libFuzzer binary, built only with -DSERIATIM_FUZZ=ON under clang. All lie in
-# fuzz/ of the build folder, where scripts/fuzz finds them; the seeds of NAME_fuzz are tests/corpus/NAME.
+# seriatim_fuzzer(npy_fuzz npy_fuzz.cc): one libFuzzer binary, built only with -DSERIATIM_FUZZ=ON under clang. All lie
+# in fuzz/ of the build folder, where scripts/fuzz finds them; the seeds of NAME_fuzz are tests/corpus/NAME.
 function(seriatim_fuzzer name)
   if(NOT SERIATIM_FUZZ)
     return()

@@ -1,5 +1,5 @@
-# cmake -DOUT=FILE.cc -DFILES="name=path;..." -P embed.cmake: a source file with one function per file, name(), that gives
-# its bytes. The functions are those of cli/page_assets.hpp.
+# cmake -DOUT=FILE.cc -DFILES="name=path;..." -P embed.cmake: a source file with one function per file, name(), that
+# gives its bytes. The functions are those of cli/page_assets.hpp.
 set(text "#include \"page_assets.hpp\"\n\nnamespace seriatim::cli {\n\n")
 foreach(item ${FILES})
   string(REGEX MATCH "^([a-z_]+)=(.*)$" matched "${item}")

@@ -51,9 +51,9 @@ make_python() {
   fi
 }
 
-# python_build_settings DIR: sets build_settings to what pip is told of a build of the package in DIR. One folder below its
-# sources, by the compiler under the name that CMake finds, the library's files are compiled by the same commands as in build/,
-# so that ccache knows them.
+# python_build_settings DIR: sets build_settings to what pip is told of a build of the package in DIR. One folder below
+# its sources, by the compiler under the name that CMake finds, the library's files are compiled by the same commands as
+# in build/, so that ccache knows them.
 python_build_settings() {
   export CC="${CC:-cc}" CXX="${CXX:-c++}" CMAKE_BUILD_PARALLEL_LEVEL="${CMAKE_BUILD_PARALLEL_LEVEL:-$(nproc)}"
   build_settings=("--config-settings=build-dir=$1")

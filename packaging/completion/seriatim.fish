@@ -5,7 +5,10 @@ function __seriatim_candidates
     $argv --help 2>/dev/null | awk '
         /^[A-Z].*:$/ { section = $0; next }
         section == "Subcommands:" && /^  [a-z]/ { print $1 }
-        section == "Options:" && /^  -/ { n = split($1, names, ","); for (i = 1; i <= n; ++i) if (names[i] ~ /^--/) print names[i] }'
+        section == "Options:" && /^  -/ {
+          n = split($1, names, ",")
+          for (i = 1; i <= n; ++i) if (names[i] ~ /^--/) print names[i]
+        }'
 end
 
 function __seriatim_complete

@@ -154,8 +154,9 @@ class Geometry:
         """
         The geometry of a Transformers configuration of a known family; `options` override.
 
-        Known are `qwen4_exp` and the families of single tokens over latents: `deepseek_v32`, `glm_moe_dsa`, `hy_v4`, `hy_v4_vl`,
-        `dots3_note` (its indexed layers), `axk2` and `mistral_large4` (its layers with rotation and without are alike here).
+        Known are `qwen4_exp` and the families of single tokens over latents: `deepseek_v32`, `glm_moe_dsa`, `hy_v4`,
+        `hy_v4_vl`, `dots3_note` (its indexed layers), `axk2` and `mistral_large4` (its layers with rotation and without are
+        alike here).
 
         Takes   a text configuration, or one that holds it as `text_config`. kv_dtype and index_dtype follow its dtype.
         Errors  Unsupported: a configuration without an index; InvalidArgument
@@ -342,9 +343,9 @@ class Layer:
         """
         Scores, selects and expands: a row for each query.
 
-        Takes   queries [Q, index_heads, index_dim] in index_dtype, finished; positions [Q], each held by the layer, in any order;
-                head_weights [Q, index_heads] float32 or None; nan "refuse" or "exclude"; workspace: default one of the process's;
-                out: a pair of positions [Q, row_capacity] and counts [Q], int32, to write to
+        Takes   queries [Q, index_heads, index_dim] in index_dtype, finished; positions [Q], each held by the layer, in any
+                order; head_weights [Q, index_heads] float32 or None; nan "refuse" or "exclude"; workspace: default one of the
+                process's; out: a pair of positions [Q, row_capacity] and counts [Q], int32, to write to
         Gives   Rows(positions, counts)
         Errors  InvalidArgument: also a layer without an index; Capacity: a workspace made for fewer tokens; NotANumber
         """
@@ -366,7 +367,7 @@ class Layer:
 
     def read(self, first_position: int, tokens: int, like: seriatim._types.Array | None = None) -> tuple[Any, Any]:
         """
-        Copies keys [tokens, kv_heads, head_dim] and values from `first_position` on, in the kind of `like` (default NumPy).
+        Copies keys [tokens, kv_heads, head_dim] and values from `first_position` on, in the kind of `like` (or NumPy).
         """
 
 class Snapshot:
@@ -487,8 +488,8 @@ class Transaction:
         Takes   keys [T, kv_heads, head_dim] and values [T, kv_heads, value_dim] in kv_dtype (no values where they alias the
                 keys); index_keys [T, index_dim] in index_dtype, raw (or finished: pooling "none"), None for a layer without an
                 index; first_position, by default the staged frontier; coordinates [T, 3] where the geometry names rope_axes
-        Errors  NotFound; InvalidArgument; NotContiguous; Capacity; OutOfMemory; NotFinite: row = token, index = element. Nothing of
-                this call is staged then, and it can be repeated.
+        Errors  NotFound; InvalidArgument; NotContiguous; Capacity; OutOfMemory; NotFinite: row = token, index = element.
+                Nothing of this call is staged then, and it can be repeated.
         """
 
     def layer(self, sequence: Sequence, layer: int = 0) -> Layer:
@@ -567,8 +568,8 @@ class Cache:
     """
     Keys, values, raw and pooled index keys of many sequences in one paged store.
 
-    Takes   layers: how many, or an iterable with one entry per layer: the norm weight [index_dim] of its index, None or True
-            for weights of zero, False for a layer without an index (it attends rows that another one planned);
+    Takes   layers: how many, or an iterable with one entry per layer: the norm weight [index_dim] of its index, None or
+            True for weights of zero, False for a layer without an index (it attends rows that another one planned);
             capacity_tokens over all sequences, or capacity_bytes; reserve: take all memory at once;
             device: a name of `devices()`, "opencl" or "cuda": its layers plan and attend there, with the same bits. All its
             memory is then taken at once, here and there, so it needs capacity_tokens
@@ -576,7 +577,8 @@ class Cache:
             is); Unsupported: a device that does not promise the arithmetic, or no driver
     Threads any number of readers beside one writer; a transaction is one step, and at most one is open
 
-    >>> geometry = seriatim.Geometry(budget_tokens=16, query_heads=2, kv_heads=1, head_dim=4, index_heads=1, index_dim=4, index_rotary_dim=4)
+    >>> geometry = seriatim.Geometry(budget_tokens=16, query_heads=2, kv_heads=1, head_dim=4, index_heads=1, index_dim=4,
+    ...                              index_rotary_dim=4)
     >>> cache = seriatim.Cache(geometry, capacity_tokens=1024)
     >>> tokens = np.random.default_rng(0).standard_normal((100, 4)).astype(np.float32)
     >>> user = cache.add()
@@ -626,7 +628,8 @@ class Cache:
 
         Takes   mode "copy": read and checked; "map": mapped read-only, usable at once, not checked; "map_verified"
         Gives   the sequences by the ids that they had when they were saved, in the file's order
-        Errors  Io; Corrupt: argument is the section; Unsupported; InvalidArgument: another geometry, by name; NotFinite; Capacity
+        Errors  Io; Corrupt: argument is the section; Unsupported; InvalidArgument: another geometry, by name; NotFinite;
+                Capacity
 
         >>> import os, tempfile
         >>> geometry = seriatim.Geometry(index_dim=4, index_rotary_dim=0, head_dim=4, query_heads=1, kv_heads=1)
@@ -722,11 +725,11 @@ def attend(queries: seriatim._types.ArrayT, keys: seriatim._types.Array, values:
     Attention of each query over its row of bare keys and values, reduced in row order.
 
     Takes   queries [Q, query_heads, head_dim], keys [T, kv_heads, head_dim], values [T, kv_heads, value_dim], all of one
-            dtype: float32, bfloat16 or float16; token t stands at position anchor + t. rows: a pair of positions and counts,
-            strictly ascending. positions [Q]: where each query stands (default: the last token); it sees nothing later.
-            scale: default 1 / sqrt(head_dim). sinks [query_heads]: one more logit per head
-            Keys and values whose tokens are dense per head (a transposed [kv_heads, T, dim]) are read in place; of others one
-            copy is made.
+            dtype: float32, bfloat16 or float16; token t stands at position anchor + t. rows: a pair of positions and
+            counts, strictly ascending. positions [Q]: where each query stands (default: the last token); it sees nothing
+            later. scale: default 1 / sqrt(head_dim). sinks [query_heads]: one more logit per head.
+            Keys and values whose tokens are dense per head (a transposed [kv_heads, T, dim]) are read in place; of others
+            one copy is made.
     Gives   [Q, query_heads, value_dim] in the queries' dtype, or `dtype`, or written to `out`; with return_lse, or `lse` to
             write to, a pair with the log-sum-exp [Q, query_heads] float32
     Errors  InvalidArgument; NotChronological; NotFinite: a query or a sink; Overflow: a logit passed float32 or an output

@@ -18,7 +18,8 @@ endfunction()
 
 # flags_of(VARIABLE PREFIX PACKAGE)
 function(flags_of variable prefix package)
-  execute_process(COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${prefix}/${LIBDIR}/pkgconfig pkg-config --cflags --libs ${package}
+  execute_process(COMMAND ${CMAKE_COMMAND} -E env PKG_CONFIG_PATH=${prefix}/${LIBDIR}/pkgconfig pkg-config --cflags
+    --libs ${package}
     OUTPUT_VARIABLE flags OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
   separate_arguments(flags UNIX_COMMAND "${flags}")
   set(${variable} ${flags} PARENT_SCOPE)
@@ -26,7 +27,8 @@ endfunction()
 
 function(build_by_pkg_config prefix)
   flags_of(c_flags ${prefix} seriatim)
-  must(${CC} -std=c99 -pedantic-errors -Wall -Wextra -Werror ${SOURCE}/c/consumer.c ${c_flags} -o ${SCRATCH}/consumer_pc_c)
+  must(${CC} -std=c99 -pedantic-errors -Wall -Wextra -Werror ${SOURCE}/c/consumer.c ${c_flags}
+    -o ${SCRATCH}/consumer_pc_c)
   must(${CMAKE_COMMAND} -E env LD_LIBRARY_PATH=${prefix}/${LIBDIR} ${SCRATCH}/consumer_pc_c)
   flags_of(cpp_flags ${prefix} seriatim-cpp)
   must(${CXX} -std=c++20 -Wall -Wextra -Werror ${SOURCE}/cpp/consumer.cc ${cpp_flags} -o ${SCRATCH}/consumer_pc_cpp)

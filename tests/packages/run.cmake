@@ -1,5 +1,5 @@
-# Makes the Debian packages, compares what is in them with what should be, lays them out in a root of their own as dpkg would,
-# and builds and runs there what a user would.
+# Makes the Debian packages, compares what is in them with what should be, lays them out in a root of their own as dpkg
+# would, and builds and runs there what a user would.
 include(${SOURCE}/consumers.cmake)
 
 function(must_be what found expected)
@@ -29,7 +29,8 @@ endfunction()
 
 # check_files(PACKAGE FILES...): all files and links, without folders.
 function(check_files package)
-  execute_process(COMMAND dpkg-deb --fsys-tarfile ${package} COMMAND tar -t OUTPUT_VARIABLE listed COMMAND_ERROR_IS_FATAL ANY)
+  execute_process(COMMAND dpkg-deb --fsys-tarfile ${package} COMMAND tar -t OUTPUT_VARIABLE listed
+    COMMAND_ERROR_IS_FATAL ANY)
   string(REPLACE "\n" ";" listed "${listed}")
   list(FILTER listed EXCLUDE REGEX "(^|/)$")
   list(TRANSFORM listed REPLACE "^\\./" "")
@@ -43,7 +44,8 @@ file(REMOVE_RECURSE ${SCRATCH})
 file(MAKE_DIRECTORY ${SCRATCH}/root)
 must(${CMAKE_COMMAND} -E chdir ${SCRATCH} ${CPACK} -G DEB --config ${BUILD}/CPackConfig.cmake -B ${SCRATCH})
 
-execute_process(COMMAND dpkg --print-architecture OUTPUT_VARIABLE arch OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND dpkg --print-architecture OUTPUT_VARIABLE arch
+  OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 set(runtime ${SCRATCH}/libseriatim${SOVERSION}_${VERSION}-1_${arch}.deb)
 set(dev ${SCRATCH}/libseriatim-dev_${VERSION}-1_${arch}.deb)
 set(tool ${SCRATCH}/seriatim_${VERSION}-1_${arch}.deb)
@@ -58,12 +60,15 @@ file(GLOB cmake_files RELATIVE ${BUILD}/ ${BUILD}/CMakeFiles/Export/*/seriatim-*
   ${BUILD}/CMakeFiles/Export/${LIBDIR}/cmake/seriatim/seriatim-*-targets-*.cmake)
 list(TRANSFORM cmake_files REPLACE "^.*/" "${lib}/cmake/seriatim/")
 list(REMOVE_DUPLICATES cmake_files)
-check_files(${runtime} usr/share/doc/libseriatim${SOVERSION}/copyright ${lib}/libseriatim.so.${SOVERSION} ${lib}/libseriatim.so.${VERSION})
-check_files(${dev} usr/share/doc/libseriatim-dev/copyright ${headers} ${lib}/libseriatim.a ${lib}/libseriatim.so ${lib}/pkgconfig/seriatim.pc
+check_files(${runtime} usr/share/doc/libseriatim${SOVERSION}/copyright ${lib}/libseriatim.so.${SOVERSION}
+  ${lib}/libseriatim.so.${VERSION})
+check_files(${dev} usr/share/doc/libseriatim-dev/copyright ${headers} ${lib}/libseriatim.a ${lib}/libseriatim.so
+  ${lib}/pkgconfig/seriatim.pc
   ${lib}/pkgconfig/seriatim-cpp.pc ${lib}/cmake/seriatim/seriatim-config.cmake
   ${lib}/cmake/seriatim/seriatim-config-version.cmake ${lib}/cmake/seriatim/seriatim-c-targets.cmake
   ${lib}/cmake/seriatim/seriatim-cpp-targets.cmake ${cmake_files})
-check_files(${tool} usr/share/doc/seriatim/copyright usr/bin/seriatim usr/share/man/man1/seriatim.1 usr/share/bash-completion/completions/seriatim
+check_files(${tool} usr/share/doc/seriatim/copyright usr/bin/seriatim usr/share/man/man1/seriatim.1
+  usr/share/bash-completion/completions/seriatim
   usr/share/zsh/vendor-completions/_seriatim usr/share/fish/vendor_completions.d/seriatim.fish)
 
 # Computed by dpkg-shlibdeps from what the binaries link, and named for what the CMake configuration looks for.

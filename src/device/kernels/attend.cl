@@ -1,6 +1,6 @@
-// Rooms 7 and 8 on the device: a work-group reduces one split of 128 row entries for up to 16 heads that read one kv head;
-// a second kernel folds the splits of one head in their order. A lane is a row entry while logits are formed, a value dim
-// while values are summed; the denominator is a chain of its own.
+// Gather and attend on the device: a work-group reduces one split of 128 row entries for up to 16 heads that read one
+// kv head; a second kernel folds the splits of one head in their order. A lane is a row entry while logits are formed,
+// a value dim while values are summed; the denominator is a chain of its own.
 
 #define SPLIT_ENTRIES 128
 #define BLOCK_HEADS 16
@@ -31,7 +31,8 @@ KERNEL void attend_splits(GLOBAL const u8* memory, GLOBAL const i64* token_pages
     const i64 page = token_pages[slot / layer.page_tokens];
     const i64 in_page = kv_head * layer.page_tokens + slot % layer.page_tokens;
     keys_at[j] = page + layer.key_offset + in_page * shape.head_dim * element;
-    values_at[j] = shape.values_alias_keys != 0 ? keys_at[j] : page + layer.value_offset + in_page * shape.value_dim * element;
+    values_at[j] =
+        shape.values_alias_keys != 0 ? keys_at[j] : page + layer.value_offset + in_page * shape.value_dim * element;
   }
   BARRIER;
 
@@ -51,7 +52,8 @@ KERNEL void attend_splits(GLOBAL const u8* memory, GLOBAL const i64* token_pages
   }
   BARRIER;
 
-  GLOBAL f32* partial = partials + ((query * splits + split) * shape.query_heads + first_head) * (PARTIAL_HEAD + shape.value_dim);
+  GLOBAL f32* partial =
+      partials + ((query * splits + split) * shape.query_heads + first_head) * (PARTIAL_HEAD + shape.value_dim);
   const i64 partial_floats = PARTIAL_HEAD + shape.value_dim;
   for (i64 h = LANE; h < heads; h += WORK_GROUP) {
     if (entries == 0) continue;
@@ -89,8 +91,9 @@ KERNEL void attend_splits(GLOBAL const u8* memory, GLOBAL const i64* token_pages
   }
 }
 
-KERNEL void fold_splits(GLOBAL const f32* partials, GLOBAL const f32* sinks, GLOBAL const i32* widths, GLOBAL u8* output,
-                        GLOBAL f32* lse, GLOBAL i32* overflow, ShapeArgs shape, i64 splits, i32 has_sinks, i32 output_dtype) {
+KERNEL void fold_splits(GLOBAL const f32* partials, GLOBAL const f32* sinks, GLOBAL const i32* widths,
+                        GLOBAL u8* output, GLOBAL f32* lse, GLOBAL i32* overflow, ShapeArgs shape, i64 splits,
+                        i32 has_sinks, i32 output_dtype) {
   LOCAL u32 sums[WORK_GROUP];
   const i64 head = GROUP(0);
   const i64 query = GROUP(1);
@@ -133,6 +136,8 @@ KERNEL void fold_splits(GLOBAL const f32* partials, GLOBAL const f32* sinks, GLO
   sum_before(sums, bad, &all_bad);
   if (LANE == 0) overflow[place] = all_bad != 0u ? 1 : 0;
   if (all_bad == 0u) return;
-  for (i64 d = LANE; d < shape.value_dim; d += WORK_GROUP) store_as(output_dtype, out + d * bytes_of(output_dtype), QUIET_NAN);
+  for (i64 d = LANE; d < shape.value_dim; d += WORK_GROUP) {
+    store_as(output_dtype, out + d * bytes_of(output_dtype), QUIET_NAN);
+  }
   if (LANE == 0) lse[place] = QUIET_NAN;
 }

@@ -1,7 +1,7 @@
 // One text for OpenCL C 1.2 and CUDA C++: the words in which the two differ, and nothing else.
 //
-// Built with -D WORK_GROUP=n, KV_DTYPE and INDEX_DTYPE (numbered as seriatim::DType). No fast-math option is ever given;
-// contraction is off (CUDA: -fmad=false besides), and a fused multiply-add stands only where FMA32 is written.
+// Built with -D WORK_GROUP=n, KV_DTYPE and INDEX_DTYPE (numbered as seriatim::DType). No fast-math option is ever
+// given; contraction is off (CUDA: -fmad=false besides), and a fused multiply-add stands only where FMA32 is written.
 #ifdef __OPENCL_VERSION__
 #pragma OPENCL EXTENSION cl_khr_fp64 : enable
 #pragma OPENCL FP_CONTRACT OFF

@@ -1,4 +1,4 @@
-// Room 2 on the device: a lane pools one group, from the raw keys in its token pages into its lane of the panel.
+// Pooling on the device: a lane pools one group, from the raw keys in its token pages into its lane of the panel.
 
 FN i64 token_at(GLOBAL const i64* pages, const LayerArgs* layer, i64 token) {
   return pages[(layer->first_slot + token) / layer->page_tokens];

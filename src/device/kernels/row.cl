@@ -1,4 +1,4 @@
-// Room 5 on the device: a lane writes one entry of one row.
+// Rows on the device: a lane writes one entry of one row.
 
 KERNEL void expand_rows(GLOBAL const i32* chosen, GLOBAL const i32* counts, GLOBAL const i64* visible, GLOBAL i32* rows,
                         GLOBAL i32* widths, LayerArgs layer, ShapeArgs shape) {

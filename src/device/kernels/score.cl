@@ -1,8 +1,10 @@
-// Room 3 on the device: a lane scores one group for one query; its chains run over the dims, heads in their order.
+// Scores on the device: a lane scores one group for one query; its chains run over the dims, heads in their order.
 
 #define HEADS_AT_ONCE 4
 
-FN bool needs_scores(i64 groups, i64 budget_groups, i32 exclude_nan) { return exclude_nan != 0 || groups > budget_groups; }
+FN bool needs_scores(i64 groups, i64 budget_groups, i32 exclude_nan) {
+  return exclude_nan != 0 || groups > budget_groups;
+}
 
 KERNEL void score_groups(GLOBAL const u8* memory, GLOBAL const i64* pooled_pages, GLOBAL const f32* queries,
                          GLOBAL const f32* head_weights, GLOBAL const i64* visible, GLOBAL f32* scores, LayerArgs layer,

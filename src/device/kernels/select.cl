@@ -1,6 +1,6 @@
-// Room 4 on the device: one work-group per query. The cut is found digit by digit of the ordered bits; every lane then
-// emits the winners of its own stretch of groups, at a place that prefix sums give it, so the set comes out ascending.
-// The counters of a digit are integers: in whatever order they are counted, they are the same.
+// Selection on the device: one work-group per query. The cut is found digit by digit of the ordered bits; every lane
+// then emits the winners of its own stretch of groups, at a place that prefix sums give it, so the set comes out
+// ascending. The counters of a digit are integers: in whatever order they are counted, they are the same.
 
 // Ascending with the score. Both zeros are one; NaN is 0, below all others.
 FN u32 order_of(f32 score) {

@@ -12,7 +12,7 @@
 #include "bench/bench.hpp"
 #include "bench/inputs.hpp"
 #include "seriatim/cache_file.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim::bench {
 namespace {

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "device/workspace.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim {
 namespace {

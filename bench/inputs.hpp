@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "seriatim/cache.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim::bench {
 

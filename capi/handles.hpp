@@ -9,7 +9,7 @@
 #include "seriatim/cache.hpp"
 #include "seriatim/executor.hpp"
 #include "seriatim/geometry.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
 #include "watched_executor.hpp"
 
 struct seriatim_executor {

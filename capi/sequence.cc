@@ -1,9 +1,8 @@
-#include "seriatim/sequence.hpp"
-
 #include "call.hpp"
 #include "convert.hpp"
 #include "handles.hpp"
 #include "layer.hpp"
+#include "seriatim/step.hpp"
 
 using namespace seriatim;
 using namespace seriatim::capi;
@@ -74,7 +73,7 @@ seriatim_status seriatim_workspace_work(const seriatim_workspace* workspace, ser
     if (Status s = check_output_bytes("work", work); !s.ok()) return s;
     const WorkDone& done = workspace->workspace.done();
     give_struct(work, seriatim_work{0, done.queries, done.dense_rows, done.groups_scored, done.groups_selected,
-                                    done.row_tokens, done.dense_mask_bytes});
+                                    done.row_tokens});
     return {};
   });
 }

@@ -83,10 +83,9 @@ std::string table(const std::string& path, const Capture& capture, const Replay&
                                     capture.query_positions[static_cast<std::size_t>(query)], wrong->reason));
   }
   line("output difference", output_line(replay));
-  line("bytes",
-       fmt::format("keys and values {}, raw index keys {}, pooled keys {}, tables {}, scratch {}, dense mask {}",
-                   replay.bytes.keys_values, replay.bytes.raw_index_keys, replay.bytes.pooled_keys, replay.bytes.tables,
-                   replay.scratch_bytes, replay.done.dense_mask_bytes));
+  line("bytes", fmt::format("keys and values {}, raw index keys {}, pooled keys {}, tables {}, scratch {}",
+                            replay.bytes.keys_values, replay.bytes.raw_index_keys, replay.bytes.pooled_keys,
+                            replay.bytes.tables, replay.scratch_bytes));
   line("rows digest", replay.rows_digest);
   line("output digest", replay.output_digest);
   line("verdict", replay.agrees() ? "agrees" : "does not agree");
@@ -122,9 +121,11 @@ std::string json(const std::string& path, const Capture& capture, const Replay& 
                         {"bound", replay.output_bound},
                         {"worst_query", replay.worst_query}};
   }
-  object["bytes"] = {{"keys_values", replay.bytes.keys_values}, {"raw_index_keys", replay.bytes.raw_index_keys},
-                     {"pooled_keys", replay.bytes.pooled_keys}, {"tables", replay.bytes.tables},
-                     {"scratch", replay.scratch_bytes},         {"dense_mask", replay.done.dense_mask_bytes}};
+  object["bytes"] = {{"keys_values", replay.bytes.keys_values},
+                     {"raw_index_keys", replay.bytes.raw_index_keys},
+                     {"pooled_keys", replay.bytes.pooled_keys},
+                     {"tables", replay.bytes.tables},
+                     {"scratch", replay.scratch_bytes}};
   object["digests"] = {{"rows", replay.rows_digest}, {"output", replay.output_digest}};
   return object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

@@ -392,7 +392,6 @@ typedef struct seriatim_workspace seriatim_workspace;
 typedef struct seriatim_work {  // the sum over all successful calls
   size_t struct_size;
   int64_t queries, dense_rows, groups_scored, groups_selected, row_tokens;
-  int64_t dense_mask_bytes;  // always 0
 } seriatim_work;
 
 SERIATIM_API void seriatim_work_init(seriatim_work* work);

@@ -5,7 +5,7 @@
 #include "cache_support.hpp"
 #include "file/file_testing.hpp"
 #include "seriatim/kernels.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
 #include "support/bits.hpp"
 
 namespace seriatim {

@@ -10,7 +10,7 @@
 #include "cache_support.hpp"
 #include "file/file_testing.hpp"
 #include "seriatim/cache_file.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim {
 namespace {

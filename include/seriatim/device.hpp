@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "seriatim/cache.hpp"
-#include "seriatim/sequence.hpp"
 #include "seriatim/status.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim {
 

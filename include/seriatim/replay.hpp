@@ -12,8 +12,8 @@
 #include "seriatim/cache.hpp"
 #include "seriatim/capture.hpp"
 #include "seriatim/executor.hpp"
-#include "seriatim/sequence.hpp"
 #include "seriatim/status.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim {
 

@@ -15,7 +15,7 @@
 #include "seriatim/cache.hpp"          // 6 positions -> slots
 #include "seriatim/gather.hpp"         // 7 slots -> tiles of keys and values
 #include "seriatim/attend.hpp"         // 8 tiles -> output and log-sum-exp
-#include "seriatim/sequence.hpp"       // the path put together
+#include "seriatim/step.hpp"       // the path put together
 #include "seriatim/oracle.hpp"         // independent plain definitions
 #include "seriatim/capture.hpp"        // what another implementation did, read from a file
 #include "seriatim/replay.hpp"         // and done again here

@@ -37,6 +37,7 @@ std::string_view code_name(Code code);
 struct Place {
   std::int64_t row = -1;    // query or batch row
   std::int64_t index = -1;  // token, group, element or head within the row
+  std::int64_t ask = -1;    // which of the asks of one call, whose row it is
 };
 
 class [[nodiscard]] Status {

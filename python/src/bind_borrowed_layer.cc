@@ -199,7 +199,6 @@ void bind_borrowed_layer(nb::module_& module) {
       .def(nb::new_(&make_layer), nb::arg("geometry"), nb::arg("norm_weight"), nb::arg("threads"),
            nb::arg("kernels") = nb::none())
       .def_prop_ro("row_capacity", [](const BorrowedLayer& self) { return self.geometry().row_capacity(); })
-      .def_prop_ro("dense_mask_bytes", [](const BorrowedLayer& self) { return self.done().dense_mask_bytes; })
       .def("pool", &pool, nb::arg("first"), nb::arg("last"), nb::arg("pooled_groups"), nb::arg("raw"),
            nb::arg("coordinates").none(), nb::arg("panels"))
       .def("attend", &attend, nb::arg("first"), nb::arg("last"), nb::arg("queries"), nb::arg("index_queries"),

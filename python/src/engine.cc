@@ -43,7 +43,6 @@ void add(WorkDone& sum, const WorkDone& w, std::int64_t sign) {
   sum.groups_scored += sign * w.groups_scored;
   sum.groups_selected += sign * w.groups_selected;
   sum.row_tokens += sign * w.row_tokens;
-  sum.dense_mask_bytes += sign * w.dense_mask_bytes;
 }
 
 void set_threads(int threads) {
@@ -74,7 +73,7 @@ std::string repr(const WorkDone& w) {
   return "WorkDone(queries=" + std::to_string(w.queries) + ", dense_rows=" + std::to_string(w.dense_rows) +
          ", groups_scored=" + std::to_string(w.groups_scored) +
          ", groups_selected=" + std::to_string(w.groups_selected) + ", row_tokens=" + std::to_string(w.row_tokens) +
-         ", dense_mask_bytes=" + std::to_string(w.dense_mask_bytes) + ")";
+         ")";
 }
 
 std::shared_ptr<SharedWorkspace> new_workspace(const Geometry& geometry, std::int64_t max_visible_tokens) {
@@ -178,7 +177,6 @@ void bind_engine(nb::module_& module) {
       .def_ro("groups_scored", &WorkDone::groups_scored, "Candidate groups that were scored.")
       .def_ro("groups_selected", &WorkDone::groups_selected, "Groups that were chosen.")
       .def_ro("row_tokens", &WorkDone::row_tokens, "Entries of rows that were attended.")
-      .def_ro("dense_mask_bytes", &WorkDone::dense_mask_bytes, "Bytes of dense masks: always 0.")
       .def("__repr__", &repr);
   nb::class_<SharedWorkspace>(module, "Workspace", docs::kWorkspace)
       .def(nb::new_(&new_workspace), "geometry"_a, "max_visible_tokens"_a)

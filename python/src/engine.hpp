@@ -10,7 +10,7 @@
 
 #include "seriatim/executor.hpp"
 #include "seriatim/kernels.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim::python {
 

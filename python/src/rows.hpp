@@ -9,7 +9,7 @@
 #include "arrays.hpp"
 #include "overlap.hpp"
 #include "seriatim/select.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim::python {
 

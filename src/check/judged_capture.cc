@@ -12,7 +12,7 @@
 #include "seriatim/oracle.hpp"
 #include "seriatim/row.hpp"
 #include "seriatim/score.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim {
 namespace {

@@ -8,8 +8,8 @@
 #include "base/format.hpp"
 #include "base/half.hpp"
 #include "device/workspace.hpp"
-#include "sequence/admit_queries.hpp"
 #include "seriatim/gather.hpp"
+#include "step/admit_queries.hpp"
 
 namespace seriatim {
 namespace {

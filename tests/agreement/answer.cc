@@ -8,7 +8,7 @@
 #include "agreement/kernel_access.hpp"
 #include "base/format.hpp"
 #include "seriatim/cache.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim::agreement {
 namespace {

@@ -11,8 +11,8 @@
 #include "agreement/answer.hpp"
 #include "agreement/problem.hpp"
 #include "seriatim/cache.hpp"
-#include "seriatim/sequence.hpp"
 #include "seriatim/status.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim::agreement {
 

@@ -8,7 +8,7 @@
 #include "gather/gather_kernels.hpp"
 #include "score/score_kernels.hpp"
 #include "select/select_kernels.hpp"
-#include "sequence/workspace.hpp"
+#include "step/workspace.hpp"
 
 namespace seriatim::agreement {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "seriatim/cache.hpp"
 #include "seriatim/kernels.hpp"
-#include "seriatim/sequence.hpp"
 #include "seriatim/status.hpp"
+#include "seriatim/step.hpp"
 
 namespace seriatim::agreement {
 

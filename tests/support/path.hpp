@@ -13,7 +13,7 @@
 
 #include "seriatim/cache.hpp"
 #include "seriatim/index.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
 #include "support/bits.hpp"
 #include "support/random.hpp"
 

@@ -1,4 +1,4 @@
-#include "sequence/admit_queries.hpp"
+#include "step/admit_queries.hpp"
 
 #include "base/format.hpp"
 

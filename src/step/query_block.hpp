@@ -5,8 +5,8 @@
 #include <span>
 
 #include "score/score_kernels.hpp"
-#include "sequence/plan_scratch.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
+#include "step/plan_scratch.hpp"
 
 namespace seriatim {
 

@@ -1,4 +1,4 @@
-#include "sequence/attend_scratch.hpp"
+#include "step/attend_scratch.hpp"
 
 #include <algorithm>
 

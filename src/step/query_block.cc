@@ -1,4 +1,4 @@
-#include "sequence/query_block.hpp"
+#include "step/query_block.hpp"
 
 #include <algorithm>
 #include <cmath>

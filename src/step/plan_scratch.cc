@@ -1,4 +1,4 @@
-#include "sequence/plan_scratch.hpp"
+#include "step/plan_scratch.hpp"
 
 #include <algorithm>
 

@@ -4,7 +4,7 @@
 #include <numeric>
 #include <utility>
 
-#include "sequence/attend_scratch.hpp"
+#include "step/attend_scratch.hpp"
 #include "support/path.hpp"
 
 namespace seriatim {

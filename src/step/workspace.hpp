@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "sequence/plan_scratch.hpp"
-#include "seriatim/sequence.hpp"
+#include "seriatim/step.hpp"
+#include "step/plan_scratch.hpp"
 
 namespace seriatim {
 

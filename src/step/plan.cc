@@ -6,11 +6,11 @@
 #include "base/format.hpp"
 #include "row/emit_row.hpp"
 #include "select/select_kernels.hpp"
-#include "sequence/admit_queries.hpp"
-#include "sequence/first_fault.hpp"
-#include "sequence/for_units.hpp"
-#include "sequence/query_block.hpp"
-#include "sequence/workspace.hpp"
+#include "step/admit_queries.hpp"
+#include "step/first_fault.hpp"
+#include "step/for_units.hpp"
+#include "step/query_block.hpp"
+#include "step/workspace.hpp"
 
 namespace seriatim {
 namespace {

@@ -5,8 +5,8 @@
 #include <span>
 
 #include "attend/attend_kernels.hpp"
-#include "sequence/first_fault.hpp"
-#include "sequence/workspace.hpp"
+#include "step/first_fault.hpp"
+#include "step/workspace.hpp"
 
 namespace seriatim {
 
@@ -14,7 +14,7 @@ namespace seriatim {
 struct AttendBatch {
   const LayerView& layer;
   const AttendQueries& queries;
-  const Rows rows;
+  const ConstRows rows;
   const Tensor output;
   const Tensor lse;  // or empty
 

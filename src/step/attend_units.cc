@@ -1,10 +1,10 @@
-#include "sequence/attend_units.hpp"
+#include "step/attend_units.hpp"
 
 #include <algorithm>
 #include <array>
 
 #include "attend/row_union.hpp"
-#include "sequence/attend_scratch.hpp"
+#include "step/attend_scratch.hpp"
 
 namespace seriatim {
 namespace {

@@ -1,11 +1,11 @@
-#include "sequence/workspace.hpp"
+#include "step/workspace.hpp"
 
 #include <new>
 
 #include "attend/attend_kernels.hpp"
 #include "base/checked.hpp"
 #include "base/format.hpp"
-#include "sequence/attend_scratch.hpp"
+#include "step/attend_scratch.hpp"
 
 namespace seriatim {
 namespace {

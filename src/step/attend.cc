@@ -5,10 +5,10 @@
 #include "attend/attend_admit.hpp"
 #include "base/admit.hpp"
 #include "base/format.hpp"
-#include "sequence/admit_queries.hpp"
-#include "sequence/attend_units.hpp"
-#include "sequence/first_fault.hpp"
-#include "sequence/workspace.hpp"
+#include "step/admit_queries.hpp"
+#include "step/attend_units.hpp"
+#include "step/first_fault.hpp"
+#include "step/workspace.hpp"
 
 namespace seriatim {
 namespace {
@@ -77,7 +77,7 @@ class Admission final : public Task {
   const LayerView& layer_;
   const Geometry& geometry_;
   const AttendQueries& queries_;
-  const Rows& rows_;
+  const ConstRows& rows_;
   Workspace::Impl& work_;
   const Tensor& output_;
   const Tensor& lse_;
@@ -86,7 +86,7 @@ class Admission final : public Task {
 
 }  // namespace
 
-Status attend(const LayerView& layer, const AttendQueries& queries, Rows rows, Workspace& workspace, Tensor output,
+Status attend(const LayerView& layer, const AttendQueries& queries, ConstRows rows, Workspace& workspace, Tensor output,
               Tensor lse) {
   const AttendBatch batch{layer, queries, rows, output, lse};
   if (Status s = Admission(batch, workspace.impl()).admit(); !s.ok()) return s;

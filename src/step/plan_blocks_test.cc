@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "score/score_ref.hpp"
-#include "sequence/plan_scratch.hpp"
+#include "step/plan_scratch.hpp"
 #include "support/path.hpp"
 
 namespace seriatim {

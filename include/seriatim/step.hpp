@@ -1,0 +1,217 @@
+// One step of an engine: append (cache) -> plan -> attend, for any number of sequences and queries at once.
+//
+// An Engine is made once and says where the work is done: on the host, by an executor and kernels, or on a device. A
+// call takes asks. An ask is one layer of one sequence, as a snapshot, an open transaction or borrowed memory shows it,
+// and the queries over it: one token to decode, a chunk of a prompt, speculative tokens. Asks of all kinds and lengths
+// may share a call. The rows and outputs of all asks lie one after the other, in the order of the asks.
+//
+// A query at position p sees anchor .. p of its layer. The bits of a query's row and output depend on its layer and its
+// query alone: not on its company, the order of the asks, the threads, the kernels or the place.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "seriatim/cache.hpp"
+#include "seriatim/executor.hpp"
+#include "seriatim/geometry.hpp"
+#include "seriatim/kernels.hpp"
+#include "seriatim/row.hpp"
+#include "seriatim/select.hpp"
+#include "seriatim/status.hpp"
+#include "seriatim/tensor.hpp"
+
+namespace seriatim {
+
+class Device;
+
+// Rows of Q queries in the caller's memory.
+struct Rows {
+  std::int32_t* positions = nullptr;  // [Q][stride]: ascending, -1 past each count
+  std::int64_t stride = 0;            // entries from one row to the next; at least row_capacity()
+  std::int32_t* counts = nullptr;     // [Q]
+
+  std::span<const std::int32_t> row(std::int64_t query) const {
+    return {positions + query * stride, static_cast<std::size_t>(counts[query])};
+  }
+};
+
+// The same to be read: what plan() or anyone else made.
+struct ConstRows {
+  const std::int32_t* positions = nullptr;  // [Q][stride]; what lies past each count does not matter
+  std::int64_t stride = 0;
+  const std::int32_t* counts = nullptr;  // [Q], 0 .. stride
+
+  ConstRows() = default;
+  ConstRows(const std::int32_t* rows, std::int64_t entries, const std::int32_t* widths)
+      : positions(rows), stride(entries), counts(widths) {}
+  ConstRows(const Rows& rows)  // NOLINT(google-explicit-constructor): what may be written may be read
+      : positions(rows.positions), stride(rows.stride), counts(rows.counts) {}
+
+  std::span<const std::int32_t> row(std::int64_t query) const {
+    return {positions + query * stride, static_cast<std::size_t>(counts[query])};
+  }
+};
+
+struct IndexQueries {
+  ConstTensor queries;                      // [Q, index_heads, index_dim] in index_dtype, finished
+  ConstTensor head_weights;                 // [Q, index_heads] f32, or empty
+  std::span<const std::int64_t> positions;  // [Q], any order, each held by the layer
+};
+
+struct AttendQueries {
+  ConstTensor queries;                      // [Q, query_heads, head_dim] in kv_dtype
+  std::span<const std::int64_t> positions;  // [Q]
+  std::span<const float> sinks;             // [query_heads], or empty
+};
+
+// One layer of one sequence and the queries over it; Q may be 0. The layer is valid until the call returns. Two asks
+// may name the same layer.
+struct PlanAsk {
+  const LayerView* layer = nullptr;
+  IndexQueries queries;
+};
+
+struct AttendAsk {
+  const LayerView* layer = nullptr;
+  AttendQueries queries;
+};
+
+// What was planned, for accounting.
+struct WorkDone {
+  std::int64_t queries = 0;
+  std::int64_t dense_rows = 0;  // rows that hold every visible token
+  std::int64_t groups_scored = 0;
+  std::int64_t groups_selected = 0;
+  std::int64_t row_tokens = 0;
+};
+
+// The most that one call may bring.
+struct StepLimits {
+  std::int64_t visible_tokens = 0;  // of any query
+  std::int64_t queries = 0;         // of all asks together
+  std::int64_t asks = 0;
+};
+
+// Where the work is done, with all its scratch.
+//
+// Scratch depends on the geometry, the longest visible run, the number of asks, the executor's concurrency and, on a
+// device, the number of queries; never on queries x tokens. An engine that was never reserved takes what a call lacks.
+// After reserve() no call takes memory: one that would need more than what was reserved is refused.
+//
+// All asks of a call have equal geometries; calls with different ones may follow each other.
+// Errors of plan() and attend() say in their Place which ask, which of its queries (row) and which index is at fault;
+//         ask is -1 where the call as a whole is. The first ask at fault is named, and in it the first query.
+// Threads one call at a time per Engine. Any number of engines may share an executor, kernels, caches and snapshots.
+class Engine {
+ public:
+  // Takes   the executor that runs the calls (the caller's, alive as long as the engine) and the kernels that do the
+  //         work; both change speed alone.
+  // Errors  InvalidArgument: an executor without concurrency. OutOfMemory.
+  static Result<Engine> host(Executor& executor = serial_executor(), Kernels kernels = default_kernels());
+  // The function is missing from a build without devices (seriatim/device.hpp).
+  // Errors  InvalidArgument: null. OutOfMemory.
+  static Result<Engine> on(std::shared_ptr<Device> device);
+  Engine(Engine&&) noexcept;
+  Engine& operator=(Engine&&) noexcept;
+  ~Engine();
+
+  // Where the pages of a cache must come from whose layers this engine is asked about; set CacheOptions::allocator to
+  // it. Null: any memory serves, as on the host. It outlives the cache and its snapshots.
+  // Takes   the cache's geometry and options, whose capacity says how much device memory is taken, at once.
+  // Errors  InvalidArgument: a device and no capacity. Overflow. OutOfMemory, Io: what the driver refused.
+  Result<std::shared_ptr<PageAllocator>> allocator(const Geometry& geometry, const CacheOptions& options);
+
+  // What reserve() would take of a fresh engine, known beforehand.
+  // Errors  InvalidArgument: a negative or too large limit. Overflow.
+  Result<std::int64_t> bytes_for(const Geometry& geometry, const StepLimits& limits) const;
+  // Takes all scratch of calls within `limits` over layers of this geometry. Further calls add to what is reserved.
+  // Errors  as bytes_for. OutOfMemory; Unsupported, Io: a device. What was reserved stays.
+  Status reserve(const Geometry& geometry, const StepLimits& limits);
+  std::int64_t bytes() const;  // scratch held now
+
+  // Scores, selects and expands: one row per query. Where everything complete fits the budget nothing needs scoring
+  // (unless NaN groups are to be excluded).
+  // Gives   rows.positions and rows.counts of all queries of all asks
+  // Errors  InvalidArgument: a null layer or one without an index, a geometry unlike the first ask's, shapes, strides,
+  //         dtypes, a position the layer does not hold, rows. Capacity: more than was reserved. OutOfMemory.
+  //         NotANumber: index = group. A device also: InvalidArgument: a page that is not of its memory; Unsupported,
+  //         Io. Nothing is written.
+  Status plan(std::span<const PlanAsk> asks, NanPolicy nan, Rows rows);
+  Status plan(const PlanAsk& ask, NanPolicy nan, Rows rows) { return plan({&ask, 1}, nan, rows); }
+
+  // Attends over rows that plan() or anyone else made; several layers may use the same rows.
+  // Gives   output [Q of all asks, query_heads, value_dim] f32, bf16 or f16; lse [Q of all asks, query_heads] f32, or
+  //         empty
+  // Errors  as plan() without NotANumber; those of attend_row. A device also: Capacity: a row past row_capacity().
+  //         Nothing is written but for Overflow (index = head), after which the outputs and lse of all affected heads
+  //         are NaN and all others are right.
+  Status attend(std::span<const AttendAsk> asks, ConstRows rows, Tensor output, Tensor lse);
+  Status attend(const AttendAsk& ask, ConstRows rows, Tensor output, Tensor lse) {
+    return attend({&ask, 1}, rows, output, lse);
+  }
+
+  WorkDone done() const;  // the sum over all plan() calls that succeeded
+  void clear_done();
+
+  // Gives up what only this engine still holds of sequences that have moved on: a device keeps the state that a
+  // sequence had when it was last asked about, and with it pages that the cache may have given up since (truncate,
+  // evict_prefix, reset, remove). Costs the bytes that are sent again. Nothing on the host.
+  void let_go();
+
+  class Impl;  // opaque: the host or a device
+  explicit Engine(std::unique_ptr<Impl> impl);
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+// All scratch of plan() and attend(), taken once. Its size depends on the geometry, on the longest visible run and on
+// the executor's concurrency; never on the number of queries.
+// Threads  one call at a time per workspace.
+class Workspace {
+ public:
+  // Exactly what create() will take, known beforehand. Errors as create().
+  static Result<std::int64_t> bytes(const Geometry& geometry, std::int64_t max_visible_tokens, int concurrency);
+  // Takes   the executor that will run the calls (the caller's, alive as long as the workspace) and the kernels that
+  //         do the work; both change speed alone.
+  // Errors  InvalidArgument: a negative count. Overflow. OutOfMemory.
+  static Result<Workspace> create(const Geometry& geometry, std::int64_t max_visible_tokens,
+                                  Executor& executor = serial_executor(), Kernels kernels = default_kernels());
+  Workspace(Workspace&&) noexcept;
+  Workspace& operator=(Workspace&&) noexcept;
+  ~Workspace();
+
+  std::int64_t bytes() const;
+  const WorkDone& done() const;  // the sum over all successful calls
+  void clear_done();
+
+  struct Impl;  // opaque
+  Impl& impl() { return *impl_; }
+
+ private:
+  explicit Workspace(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+// Scores, selects and expands: one row per query. Where everything complete fits the budget nothing needs scoring
+// (unless NaN groups are to be excluded).
+// Gives   rows.positions and rows.counts of all Q queries
+// Errors  InvalidArgument: a workspace made for a smaller geometry, a layer without an index, shapes, strides, dtypes,
+//         a position the layer does not hold (row = query). Capacity: more visible tokens than the workspace was made
+//         for. NotANumber: the first query and group. Nothing is written.
+// Memory  the workspace alone.
+Status plan(const LayerView& layer, const IndexQueries& queries, NanPolicy nan, Workspace& workspace, Rows rows);
+
+// Attends over rows that plan() or anyone else made; several layers may use the same rows.
+// Gives   output [Q, query_heads, value_dim] f32, bf16 or f16; lse [Q, query_heads] f32, or empty
+// Errors  InvalidArgument: a workspace made for a smaller geometry. Others as attend_row, for the first query at fault;
+//         row = query. Nothing is written but for Overflow, after which every affected head's output and lse are NaN
+//         and all others are right.
+// Memory  the workspace alone.
+Status attend(const LayerView& layer, const AttendQueries& queries, ConstRows rows, Workspace& workspace, Tensor output,
+              Tensor lse);
+
+}  // namespace seriatim

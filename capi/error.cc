@@ -25,7 +25,7 @@ seriatim_status write(std::int32_t code, Place place, std::string_view argument,
   seriatim_error full{};
   full.struct_size = error->struct_size;
   full.code = code;
-  full.ask = -1;
+  full.ask = place.ask;
   full.row = place.row;
   full.index = place.index;
   copy_cut(full.argument, argument);

@@ -1,5 +1,6 @@
-"""What other software hands over as an array: tensors without memory, bits that say otherwise than the memory, wrappers whose
-meaning would be dropped, odd strides. Each way in takes it as it is meant, or refuses it by argument before anything changes."""
+"""What other software hands over as an array: tensors without memory, bits that say otherwise than the memory, wrappers
+whose meaning would be dropped, odd strides. Each way in takes it as it is meant, or refuses it by argument before
+anything changes."""
 
 import array
 import warnings
@@ -21,7 +22,8 @@ ROWS = (np.arange(12, dtype=np.int32)[None], np.array([12], np.int32))
 def attend(queries=None, keys=None, values=None, **more):
     torch.manual_seed(0)
     given = [torch.randn(1, 2, 8), torch.randn(12, 1, 8), torch.randn(12, 1, 8)]
-    return seriatim.attend(*(one if other is None else other for one, other in zip(given, (queries, keys, values))), ROWS, **more)
+    return seriatim.attend(*(one if other is None else other for one, other in zip(given, (queries, keys, values))),
+                           ROWS, **more)
 
 
 def freed(*shape):
@@ -58,11 +60,13 @@ TENSORS = {
     "meta": (lambda *shape: torch.empty(*shape, device="meta"), "memory of a device"),
     "negative bit": (negated, "negative bit"),
     "subclass": (of_subclass, "Metres, whose meaning"),
-    "masked": (lambda *shape: torch.masked.masked_tensor(torch.ones(*shape), torch.ones(*shape) > 0), "MaskedTensor, whose meaning"),
+    "masked": (lambda *shape: torch.masked.masked_tensor(torch.ones(*shape), torch.ones(*shape) > 0),
+               "MaskedTensor, whose meaning"),
     "sparse": (lambda *shape: torch.randn(*shape).to_sparse(), "sparse_coo"),
     "mkldnn": (lambda *shape: torch.randn(*shape).to_mkldnn(), "mkldnn"),
     "nested": (lambda *shape: torch.nested.nested_tensor([torch.randn(shape[1:])] * shape[0]), "nested"),
-    "jagged": (lambda *shape: torch.nested.nested_tensor([torch.randn(shape[1:])] * shape[0], layout=torch.jagged), "NestedTensor"),
+    "jagged": (lambda *shape: torch.nested.nested_tensor([torch.randn(shape[1:])] * shape[0], layout=torch.jagged),
+               "NestedTensor"),
     "quantized": (lambda *shape: torch.quantize_per_tensor(torch.randn(*shape), 0.1, 0, torch.quint8), "dtype"),
     "complex": (lambda *shape: torch.randn(*shape, dtype=torch.complex64).conj(), "dtype"),
     "double": (lambda *shape: torch.randn(*shape, dtype=torch.float64), "dtype"),
@@ -91,7 +95,8 @@ def test_a_tensor_that_is_not_what_its_memory_says_is_refused_by_every_function(
     refused("raw", kind, lambda make: seriatim.pool_keys(geometry, make(8, 8)))
     refused("queries", kind, lambda make: seriatim.score(geometry, make(2, 2, 8), torch.randn(3, 8)))
     refused("pooled_keys", kind, lambda make: seriatim.score(geometry, torch.randn(2, 2, 8), make(3, 8)))
-    if kind not in ("gradient", "nested", "jagged"):  # sinks are copied, without their gradient; one axis cannot be nested
+    # sinks are copied, without their gradient; one axis cannot be nested
+    if kind not in ("gradient", "nested", "jagged"):
         refused("sinks", kind, lambda make: attend(sinks=make(2)))
 
 
@@ -99,7 +104,8 @@ def test_a_tensor_that_is_not_what_its_memory_says_is_refused_by_every_function(
 def test_such_a_tensor_is_refused_by_caches_and_leaves_them_as_they_were(kind, geometry, tokens):
     cache, user = filled(geometry, tokens)
     new = Tokens(5, seed=3)
-    parts = {"keys": torch.from_numpy(new.keys), "values": torch.from_numpy(new.values), "index_keys": torch.from_numpy(new.index_keys)}
+    parts = {"keys": torch.from_numpy(new.keys), "values": torch.from_numpy(new.values),
+             "index_keys": torch.from_numpy(new.index_keys)}
     for name, part in parts.items():
         def append(make):
             with cache.begin() as step:
@@ -114,16 +120,19 @@ def test_such_a_tensor_is_refused_by_caches_and_leaves_them_as_they_were(kind, g
     refused("out", kind, lambda make: layer.attend(tokens.queries[:5], np.arange(5), rows, out=make(5, 4, 8)))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in TENSORS if kind not in ("gradient", "complex", "quantized", "double")])
+@pytest.mark.parametrize("kind",
+                         [kind for kind in TENSORS if kind not in ("gradient", "complex", "quantized", "double")])
 def test_such_a_tensor_is_refused_by_the_layers_of_transformers(kind):
     options = dict(SMALL, group_tokens=1, index_rotary_dim=0, finished_keys=True, kv_dtype="f32", index_dtype="f32")
     native = BorrowedLayer(options, [], Threads(1))
     torch.manual_seed(0)
-    good = dict(queries=torch.randn(1, 2, 4, 8), keys=torch.randn(1, 2, 9, 8), output=torch.empty(1, 2, 4, 8), values=torch.randn(1, 2, 9, 8),
+    good = dict(queries=torch.randn(1, 2, 4, 8), keys=torch.randn(1, 2, 9, 8), output=torch.empty(1, 2, 4, 8),
+                values=torch.randn(1, 2, 9, 8),
                 rows=torch.arange(2, dtype=torch.int32).reshape(1, 2, 1).contiguous())
     native.attend_rows([0], [9], **good)
     for name in ("queries", "keys", "output", "values"):
-        refused("out" if name == "output" else name, kind, lambda make: native.attend_rows([0], [9], **{**good, name: make(*good[name].shape)}))
+        refused("out" if name == "output" else name, kind,
+                lambda make: native.attend_rows([0], [9], **{**good, name: make(*good[name].shape)}))
     refused("keys", kind, lambda make: check_finite("keys", make(2, 3)))
 
 
@@ -156,7 +165,8 @@ def test_results_of_tensors_are_on_the_cpu_whatever_the_defaults_are():
     torch.set_default_dtype(torch.float64)
     torch.use_deterministic_algorithms(True)
     try:
-        rows, output = seriatim.select(scores, budget_tokens=8), attend(*(torch.ones(s, dtype=torch.float32) for s in ((1, 2, 8), (12, 1, 8), (12, 1, 8))))
+        rows, output = seriatim.select(scores, budget_tokens=8), attend(*(torch.ones(s, dtype=torch.float32)
+                                                                          for s in ((1, 2, 8), (12, 1, 8), (12, 1, 8))))
     finally:
         torch.set_default_dtype(before)
         torch.use_deterministic_algorithms(False)
@@ -204,7 +214,8 @@ SCORES = np.array([[9, 8, 7, 1, 2, 3, 4, 5]], np.float32)
 @pytest.mark.parametrize("given, name", [
     (np.ma.masked_array(SCORES, SCORES > 6), "MaskedArray"), (np.ma.masked_array(SCORES), "MaskedArray"),
     (SCORES.view(Quantity), "Quantity"), (Wrapped(SCORES), "Wrapped"), (pd.DataFrame(SCORES), "DataFrame"),
-    (pd.Series(SCORES[0]), "Series"), (pd.array([1.0, None], dtype="Float32"), "FloatingArray"), (SCORES.astype(object), "object"),
+    (pd.Series(SCORES[0]), "Series"), (pd.array([1.0, None], dtype="Float32"), "FloatingArray"),
+    (SCORES.astype(object), "object"),
     (SCORES.astype(np.longdouble), "longdouble|float128"), (SCORES > 1, "dtype"), (SCORES.astype(">f4"), "byte order"),
     (SCORES.astype(np.float64), "dtype"), (np.zeros(2, [("score", np.float32)]).view(np.recarray), "shared"),
     (np.float32(3), "axes|shared|needed"), ("scores", "str"), ({0: 1.0}, "dict"), (object(), "object"),
@@ -218,7 +229,8 @@ def test_an_array_that_means_more_or_else_than_its_elements_is_refused_by_name(g
 def test_a_masked_output_is_refused_and_left_alone():
     out = np.ma.masked_array(np.full((1, 2, 8), 7, np.float32), mask=True)
     with pytest.raises(seriatim.InvalidArgument, match="MaskedArray"):
-        attend(np.ones((1, 2, 8), np.float32), np.ones((12, 1, 8), np.float32), np.ones((12, 1, 8), np.float32), out=out)
+        attend(np.ones((1, 2, 8), np.float32), np.ones((12, 1, 8), np.float32), np.ones((12, 1, 8), np.float32),
+               out=out)
     assert (out.data == 7).all() and out.mask.all()
 
 
@@ -226,7 +238,8 @@ def test_a_masked_output_is_refused_and_left_alone():
 def test_subclasses_of_numpy_that_add_no_meaning_are_taken(tmp_path):
     wanted = seriatim.select(SCORES, group_tokens=1, budget_tokens=2).positions.tolist()
     (tmp_path / "scores").write_bytes(SCORES.tobytes())
-    for given in (np.memmap(tmp_path / "scores", np.float32, "r", shape=SCORES.shape), SCORES.view(np.recarray), np.asmatrix(SCORES)):
+    for given in (np.memmap(tmp_path / "scores", np.float32, "r", shape=SCORES.shape), SCORES.view(np.recarray),
+                  np.asmatrix(SCORES)):
         assert seriatim.select(given, group_tokens=1, budget_tokens=2).positions.tolist() == wanted
     with pytest.raises(seriatim.InvalidArgument, match="read-only"):
         attend(*(np.ones(s, np.float32) for s in ((1, 2, 8), (12, 1, 8), (12, 1, 8))),
@@ -237,7 +250,8 @@ def test_subclasses_of_numpy_that_add_no_meaning_are_taken(tmp_path):
 def test_an_axis_of_one_element_may_have_any_stride(dtype):
     keys, ones = np.ones((12, 1, 8), dtype), np.ones((1, 2, 8), dtype)
     wanted = seriatim.attend(ones, keys, keys, ROWS).tobytes()
-    for queries in (ones[::-1], np.ascontiguousarray(ones[::-1]), np.lib.stride_tricks.as_strided(ones, strides=(2**62, *ones.strides[1:])),
+    for queries in (ones[::-1], np.ascontiguousarray(ones[::-1]),
+                    np.lib.stride_tricks.as_strided(ones, strides=(2**62, *ones.strides[1:])),
                     np.lib.stride_tricks.as_strided(ones, strides=(3, *ones.strides[1:]))):
         assert seriatim.attend(queries, keys, keys, ROWS).tobytes() == wanted
     assert seriatim.attend(ones, keys[:, ::-1], keys[:, ::-1], ROWS).tobytes() == wanted
@@ -253,7 +267,8 @@ def test_a_torch_axis_of_one_element_may_have_any_stride():
 
 
 @pytest.mark.parametrize("given", [
-    np.array([2.0], np.float32), np.float32(8.5), 8.5, [8, 7.5], ["8"], pd.DataFrame({0: [40], 1: [40]}), pd.Series([8]), torch.tensor(8.0),
+    np.array([2.0], np.float32), np.float32(8.5), 8.5, [8, 7.5], ["8"], pd.DataFrame({0: [40], 1: [40]}),
+    pd.Series([8]), torch.tensor(8.0),
     np.ma.masked_array([8], [True]), [np.ma.masked], {8: 1}, np.array([True]), 2**63, [2**63], [None],
     pd.array([1, None], dtype="Int64"), np.array([2**63], np.uint64),
 ], ids=repr)
@@ -265,12 +280,14 @@ def test_positions_that_are_no_64_bit_integers_are_refused(given):
 
 def test_positions_in_any_common_form_are_taken():
     row = lambda visible: seriatim.select(SCORES, visible=visible, group_tokens=1, budget_tokens=2).positions.tolist()
-    for given in (8, np.int32(8), [8], (np.int64(8),), range(8, 9), np.array([8]), np.array([8], np.int32), np.array(8), torch.tensor([8]),
+    for given in (8, np.int32(8), [8], (np.int64(8),), range(8, 9), np.array([8]), np.array([8], np.int32), np.array(8),
+                  torch.tensor([8]),
                   torch.tensor(8), [torch.tensor(8)], array.array("l", [8])):
         assert row(given) == [[0, 1]]
 
 
-@pytest.mark.parametrize("given", [["1.5", "2"], [1 + 2j, 0], [None, None], np.ones(2), torch.ones(2, dtype=torch.float64), [float("nan"), 0.0],
+@pytest.mark.parametrize("given", [["1.5", "2"], [1 + 2j, 0], [None, None], np.ones(2),
+                                   torch.ones(2, dtype=torch.float64), [float("nan"), 0.0],
                                    [1e300, 0.0]], ids=repr)
 @pytest.mark.parametrize("mode", ["ignore", "raise"])
 def test_sinks_that_are_no_finite_numbers_are_refused_whatever_numpys_error_mode_is(given, mode):
@@ -286,7 +303,8 @@ def overlapping():
     rows, whole = np.zeros((4, 1), np.int32), np.zeros(60, np.int32)
 
     def attend_in(at, counts=np.ones(4, np.int32), **outputs):
-        return lambda: seriatim.attend(memory[at : at + 64].reshape(4, 2, 8), keys, values, (rows, counts), np.arange(4), **outputs)
+        return lambda: seriatim.attend(memory[at : at + 64].reshape(4, 2, 8), keys, values, (rows, counts),
+                                       np.arange(4), **outputs)
 
     return [
         ("out", "queries", attend_in(0, out=memory[32:96].reshape(4, 2, 8))),
@@ -295,11 +313,13 @@ def overlapping():
         ("out", "rows", attend_in(1000, counts, out=memory[:64].reshape(4, 2, 8))),
         ("out", "out's counts", lambda: seriatim.select(np.ones((4, 9), np.float32), group_tokens=1, budget_tokens=9,
                                                         out=(whole[:36].reshape(4, 9), whole[35:39]))),
-        ("out", "raw", lambda: seriatim.pool_keys(seriatim.Geometry(**SMALL), memory[:128].reshape(16, 8), out=memory[100:132].reshape(4, 8))),
+        ("out", "raw", lambda: seriatim.pool_keys(seriatim.Geometry(**SMALL), memory[:128].reshape(16, 8),
+                                                  out=memory[100:132].reshape(4, 8))),
     ]
 
 
-@pytest.mark.parametrize("argument, other, call", overlapping(), ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize("argument, other, call", overlapping(),
+                         ids=lambda value: value if isinstance(value, str) else "")
 def test_outputs_that_share_memory_with_what_is_used_are_refused(argument, other, call):
     with pytest.raises(seriatim.InvalidArgument, match=f"shares memory with {other}") as caught:
         call()

@@ -1,4 +1,5 @@
-"""In a process that others share: names of files, pickles, threads that end with the interpreter, signals, modes of the process."""
+"""In a process that others share: names of files, pickles, threads that end with the interpreter, signals, modes of the
+process."""
 
 import copy
 import multiprocessing
@@ -56,7 +57,8 @@ def test_any_name_that_listdir_gives_is_taken(cache, geometry, tmp_path, kind):
 
 GEOMETRIES = [
     {}, SMALL, dict(SMALL, index_rotary_dim=0, scale_at="before_relu", relu=False, pooling="none", group_tokens=1),
-    dict(SMALL, rope_axes=[0, 2], inv_freq=[1.0, 0.1], softmax_scale=0.3, norm_eps=1e-5, kv_dtype="bf16", index_dtype="f16"),
+    dict(SMALL, rope_axes=[0, 2], inv_freq=[1.0, 0.1], softmax_scale=0.3, norm_eps=1e-5, kv_dtype="bf16",
+         index_dtype="f16"),
     dict(SMALL, kv_heads=1, head_dim=12, value_dim=8, values_alias_keys=True),
 ]
 
@@ -85,7 +87,8 @@ def test_errors_reports_and_rows_travel():
     with pytest.raises(seriatim.NotANumber) as caught:
         seriatim.select(np.full((1, 3), np.nan, np.float32))
     arrived = pickle.loads(pickle.dumps(caught.value))
-    assert (type(arrived), str(arrived), arrived.argument, arrived.row) == (seriatim.NotANumber, str(caught.value), "scores", 0)
+    assert (type(arrived), str(arrived), arrived.argument, arrived.row) == (seriatim.NotANumber, str(caught.value),
+                                                                            "scores", 0)
     rows = seriatim.select(np.ones((2, 9), np.float32), budget_tokens=8)
     arrived = pickle.loads(pickle.dumps(rows))
     assert type(arrived) is seriatim.Rows and arrived.positions.tobytes() == rows.positions.tobytes()
@@ -116,11 +119,13 @@ DAEMONS = """
 import sys, threading, time
 import numpy as np, seriatim
 scores = np.random.default_rng(0).standard_normal((400, 2000)).astype(np.float32)
-cache = seriatim.Cache(seriatim.Geometry(budget_tokens=16, query_heads=2, kv_heads=1, head_dim=8, index_heads=2, index_dim=16,
-                                         index_rotary_dim=8), capacity_tokens=512)
+geometry = seriatim.Geometry(budget_tokens=16, query_heads=2, kv_heads=1, head_dim=8, index_heads=2, index_dim=16,
+                             index_rotary_dim=8)
+cache = seriatim.Cache(geometry, capacity_tokens=512)
 user = cache.add()
 with cache.begin() as step:
-    step.append(user, 0, np.ones((100, 1, 8), np.float32), np.ones((100, 1, 8), np.float32), np.ones((100, 16), np.float32))
+    ones = np.ones((100, 1, 8), np.float32)
+    step.append(user, 0, ones, ones, np.ones((100, 16), np.float32))
 def work():
     while True:
         seriatim.select(scores)

@@ -42,9 +42,9 @@ def _before_forward(check_forward, text_model, args, kwargs):
 def enable(model: Model, *, threads: int = 0, kernels: str | None = None) -> Model:
     """Makes the sparse attention layers of `model` run on Seriatim, until `disable(model)`.
 
-    model    a Transformers model of a known family (`FAMILIES`), or one that holds such, on the CPU, in f32, bf16 or f16
-    threads  how many run the work, 0: as many as the process may use. Results never depend on it.
-    kernels  the name of an instruction set ("reference", "avx2", ...), None: the fastest. Nor on this.
+    model a Transformers model of a known family (`FAMILIES`), or one that holds such, on the CPU, in f32, bf16 or f16
+    threads how many run the work, 0: as many as the process may use. Results never depend on it. kernels the name of an
+    instruction set ("reference", "avx2", ...), None: the fastest. Nor on this.
 
     Gives `model`. Weights, state_dict and forward signatures stay as they are; no attention forward is replaced. Raises
     Unsupported, and changes nothing, for other models. What is refused later, by name and before a call runs anything:
@@ -72,7 +72,8 @@ def _enable_text_model(kind, text_model, threads, kernels):
     for config, _ in implementations:
         config._attn_implementation_internal = ATTENTION_NAME
     handles = kind.hook_model(text_model, threads, kernels)
-    handles.append(text_model.register_forward_pre_hook(functools.partial(_before_forward, kind.check_forward), with_kwargs=True))
+    handles.append(text_model.register_forward_pre_hook(functools.partial(_before_forward, kind.check_forward),
+                                                        with_kwargs=True))
     text_model.seriatim_enabled = _Enabled(implementations, handles)
 
 
@@ -96,7 +97,8 @@ def watching(model: Any, watch: Callable[[Any], None]) -> Iterator[None]:
     """Within it, every call of an enabled model's sparse layers is shown to `watch(seen)`, rows included."""
     if not is_enabled(model):
         raise ValueError("watching: the model is not enabled")
-    hooks = [attention.seriatim_hook for kind, text_model in _text_models(model) for attention in kind.attentions(text_model)]
+    hooks = [attention.seriatim_hook for kind, text_model in _text_models(model)
+             for attention in kind.attentions(text_model)]
     for hook in hooks:
         hook.watch = watch
     try:

@@ -16,8 +16,8 @@ ATTENTION_NAME = "seriatim"
 class Seen(NamedTuple):
     """One call of one attention layer, for those who watch it. Tensors may be written again by the next call.
 
-    Of a layer over latents keys are the latents, values their leading part, queries have the keys' expansion in them, and the
-    output is that of the kernels, in the latents' space. The index is None where rows came from another layer.
+    Of a layer over latents keys are the latents, values their leading part, queries have the keys' expansion in them,
+    and the output is that of the kernels, in the latents' space. The index is None where rows came from another layer.
     """
 
     attention: torch.nn.Module
@@ -47,13 +47,16 @@ def check_arguments(dropout, kwargs):
 
 
 def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0, **kwargs):
-    """query [B, heads, S, head_dim], key and value [B, kv_heads, T, head_dim]: [B, S, heads, head_dim], and no weights."""
+    """query [B, heads, S, head_dim], key and value [B, kv_heads, T, head_dim]: [B, S, heads, head_dim], and no
+    weights."""
     hook = getattr(module, "seriatim_hook", None)
     if isinstance(hook, latent.LatentHook):
         return attend_latent(module, query, key, attention_mask, dropout, **kwargs), None
     work = hook.take() if hook is not None else None
     if work is None:
-        raise Unsupported(f"{type(module).__name__} ran under the attention name {ATTENTION_NAME!r} without seriatim.transformers.enable(model)")
+        raise Unsupported(
+            f"{type(module).__name__} ran under the attention name {ATTENTION_NAME!r} without "
+            "seriatim.transformers.enable(model)")
     check_arguments(dropout, kwargs)
     native, layer, runs, index_queries = work
     if layer.keys is not key:  # no cache: nobody has looked at them, and they lie as the model left them
@@ -69,14 +72,17 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
         rows = torch.empty(batch_size, queries, native.row_capacity, dtype=torch.int32, device="cpu")
         counts = torch.empty(batch_size, queries, dtype=torch.int32, device="cpu")
     native.attend(
-        runs.first, runs.last, query.transpose(1, 2), index_queries, key, value, layer.panels, layer.panels_max_abs, output, rows=rows, counts=counts
+        runs.first, runs.last, query.transpose(1, 2), index_queries, key, value, layer.panels, layer.panels_max_abs,
+        output, rows=rows, counts=counts
     )
     if hook.watch is not None:
-        hook.watch(Seen(module, runs, index_queries, layer.indexer_keys, query.transpose(1, 2), key, value, rows, counts, output))
+        hook.watch(Seen(module, runs, index_queries, layer.indexer_keys, query.transpose(1, 2), key, value, rows,
+                        counts, output))
     return output, None
 
 
-def attend_latent(module, query, latents, attention_mask, dropout, indices=None, sliding_window=None, s_aux=None, **kwargs):
+def attend_latent(module, query, latents, attention_mask, dropout, indices=None, sliding_window=None, s_aux=None,
+                  **kwargs):
     """The same over latents [B, 1, T, rank + rotary dims], of rows `indices` [B, S, width] or the sliding window."""
     check_arguments(dropout, kwargs)
     hook = module.seriatim_hook
@@ -87,7 +93,8 @@ def attend_latent(module, query, latents, attention_mask, dropout, indices=None,
     if hook.watch is not None and indices is not None:
         counts = (indices >= 0).sum(dim=-1, dtype=torch.int32)
         index_queries, index_keys, head_weights = (None, None, None) if module.indexer is None else hook.call.index
-        hook.watch(Seen(module, runs, index_queries, index_keys, absorbed, latents, latents[..., : module.kv_lora_rank], indices, counts,
+        hook.watch(Seen(module, runs, index_queries, index_keys, absorbed, latents, latents[..., : module.kv_lora_rank],
+                        indices, counts,
                         output, head_weights, s_aux))
     return values
 

@@ -1,12 +1,15 @@
 """The layer of a DynamicCache that an enabled model turns a DynamicIndexedLayer into.
 
-Transformers' cache stays the owner of keys, values and raw index keys, with the attributes and the meaning it gives them,
-so that everything that knows a DynamicIndexedLayer (generate, crop, beams, an eager model afterwards) finds one. Two things
+Transformers' cache stays the owner of keys, values and raw index keys, with the attributes and the meaning it gives
+them, so that everything that knows a DynamicIndexedLayer (generate, crop, beams, an eager model afterwards) finds one.
+Two things
 differ: they grow in place instead of being copied for each token, and the pooled keys of closed groups are kept beside
-them. Pooled keys depend on nothing but their own tokens, so they are always either kept or made again, with the same bits.
+them. Pooled keys depend on nothing but their own tokens, so they are always either kept or made again, with the same
+bits.
 
-A tensor that was handed out never changes: what grows in place is written behind all that anybody was given. After a crop
-that place is taken again, and then only if nobody holds a tensor that reaches there; else what is kept is copied first, once.
+A tensor that was handed out never changes: what grows in place is written behind all that anybody was given. After a
+crop that place is taken again, and then only if nobody holds a tensor that reaches there; else what is kept is copied
+first, once.
 """
 
 import sys
@@ -20,7 +23,8 @@ PANEL_GROUPS = 16  # how the library stores pooled keys: [panels][index_dim][16]
 
 
 def _holders(tensor):
-    """How many tensors see the memory of `tensor`, itself included, NumPy arrays and DLPack capsules of one counted as it."""
+    """How many tensors see the memory of `tensor`, itself included, NumPy arrays and DLPack capsules of one counted as
+    it."""
     return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) - 1  # the storage that asks is one
 
 
@@ -36,7 +40,8 @@ class GrowingTensor:
         return type(self), (self.axis,)  # a copy makes a store of its own when it first grows
 
     def append(self, held, new, views=1):
-        """`views`: how many tensors show what is held, `held` among them, that are the caller's and given up afterwards."""
+        """`views`: how many tensors show what is held, `held` among them, that are the caller's and given up
+        afterwards."""
         axis, added = self.axis, new.shape[self.axis]
         length = 0 if held is None or held.numel() == 0 else held.shape[axis]
         if not self._has_room(held, length, new, views):
@@ -105,11 +110,13 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
         return 0.0 if self._store is None else self._store.max_abs
 
     def padding(self):
-        """(first, last) of every sequence: slots before and after held no tokens when the model last ran. [] if not known."""
+        """(first, last) of every sequence: slots before and after held no tokens when the model last ran. [] if not
+        known."""
         held = 0 if self.indexer_keys is None or self.indexer_keys.numel() == 0 else self.indexer_keys.shape[1]
         if held == 0:
             return []
-        return [(first, last if last < min(held, self._slots) else held) for first, last in zip(self._pooled_first, self._last)]
+        return [(first, last if last < min(held, self._slots) else held) for first,
+                last in zip(self._pooled_first, self._last)]
 
     def update(self, key_states, value_states, *args, **kwargs):
         check_finite("keys", key_states)
@@ -144,7 +151,8 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
         if ours and self.indexer_keys is not None and self.panels is not None:
             tokens = self.indexer_keys.shape[1]
             self._pooled_groups = [
-                max(0, min(groups, (tokens - first) // self._group_tokens)) for groups, first in zip(self._pooled_groups, self._pooled_first)
+                max(0, min(groups, (tokens - first) // self._group_tokens)) for groups,
+                first in zip(self._pooled_groups, self._pooled_first)
             ]
             self._pooled_from = self.indexer_keys
         else:
@@ -166,7 +174,8 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
         if not ours:
             return self._forget_pooled()
         groups, first, last, written = on_rows(
-            torch.tensor([self._pooled_groups, self._pooled_first, self._last, self._store.written], dtype=torch.int64, device="cpu").T
+            torch.tensor([self._pooled_groups, self._pooled_first, self._last, self._store.written], dtype=torch.int64,
+                         device="cpu").T
         ).T.tolist()
         self._store = PooledStore(on_rows(self.panels), self.panels_max_abs, written)
         self._pooled_groups, self._pooled_first, self._last = groups, first, last
@@ -198,7 +207,8 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
             dense = raw if raw.stride(1) == raw.shape[2] and raw.stride(2) == 1 else raw.contiguous()
             largest = native.pool(runs.first, runs.last, kept, dense, positions, self.panels)
             self._store.max_abs = max(self._store.max_abs, largest)
-            self._store.written = [new if new > old else was for was, old, new in zip(self._store.written, kept, groups)]
+            self._store.written = [new if new > old else was for was, old,
+                                   new in zip(self._store.written, kept, groups)]
         self._pooled_groups, self._pooled_first, self._pooled_from = groups, list(runs.first), raw
         self._last, self._slots = list(runs.last), raw.shape[1]
 
@@ -207,8 +217,10 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
         needed = max(1, -(-max(groups, default=0) // PANEL_GROUPS))
         have = 0 if self.panels is None else self.panels.shape[1]
         writable = self._store is not None and (torch.is_inference_mode_enabled() or not self.panels.is_inference())
-        rewrites = self._store is not None and any(old < min(new, was) for old, new, was in zip(kept, groups, self._store.written))
-        if have >= needed and writable and not (rewrites and sys.getrefcount(self._store) > 2):  # ours, and the question's
+        rewrites = self._store is not None and any(old < min(new, was) for old, new,
+                                                   was in zip(kept, groups, self._store.written))
+        # ours, and the question's
+        if have >= needed and writable and not (rewrites and sys.getrefcount(self._store) > 2):
             return
         panels = raw.new_empty(raw.shape[0], max(have, needed + needed // 4), self._index_dim(raw), PANEL_GROUPS)
         if have:

@@ -1,8 +1,8 @@
 """Hooks of the families of `families`: token-level selection with head weights, attention over latents.
 
-A layer's indexer answers rows, which the model's own code carries to the attention function and to later layers that share
-them. `expand_kv` answers latents instead of expanding them per head: keys' expansion goes into the queries, values'
-expansion comes after the attention, by the two halves of `kv_b_proj`.
+A layer's indexer answers rows, which the model's own code carries to the attention function and to later layers that
+share them. `expand_kv` answers latents instead of expanding them per head: keys' expansion goes into the queries,
+values' expansion comes after the attention, by the two halves of `kv_b_proj`.
 """
 
 import copy
@@ -85,7 +85,8 @@ def geometry_of(family, attention, dtype, index_dtype):
 
 
 def project(family, indexer, hidden_states, q_resid, position_embeddings, position_ids):
-    """Index queries [B, S, heads, dim], keys [B, S, dim] and signed head weights [B, S, heads] f32, by the model's modules."""
+    """Index queries [B, S, heads, dim], keys [B, S, dim] and signed head weights [B, S, heads] f32, by the model's
+    modules."""
     heads, dim, rotary = indexer.n_heads, indexer.head_dim, indexer.qk_rope_head_dim
     source = indexer.q_input_norm(hidden_states) if family.queries_from_hidden else q_resid
     queries = indexer.wq_b(source).view(*hidden_states.shape[:2], heads, dim)
@@ -144,10 +145,12 @@ def attend(attention, query, latents, runs, rows, window, sinks):
     absorbed = torch.cat([torch.matmul(query[..., :nope], expand[:, :nope]), query[..., nope:]], dim=-1).transpose(1, 2)
     output = query.new_empty(*absorbed.shape[:3], attention.kv_lora_rank)
     if rows is None and window is None:
-        raise Unsupported(f"layer {attention.layer_idx} attends without rows: only indexed, sharing and sliding layers are supported")
+        raise Unsupported(
+            f"layer {attention.layer_idx} attends without rows: only indexed, sharing and sliding layers are supported")
     native = hook.native(attention, query.dtype)
     native.attend_rows(
-        runs.first, runs.last, absorbed, latents, output, rows=rows, sinks=[] if sinks is None else sinks.detach().float().tolist()
+        runs.first, runs.last, absorbed, latents, output, rows=rows,
+        sinks=[] if sinks is None else sinks.detach().float().tolist()
     )
     values = torch.matmul(output.transpose(1, 2), expand[:, nope:].transpose(1, 2)).transpose(1, 2)
     return values, absorbed, output
@@ -186,14 +189,17 @@ def check_model(text_model):
         check_expansion(attention)
         at, kind = attention.layer_idx, text_model.config.layer_types[attention.layer_idx]
         if kind not in ("indexed_attention", "sliding_attention"):
-            raise Unsupported(f"layer {at} is of type {kind}: only indexed_attention and sliding_attention are supported")
+            raise Unsupported(
+                f"layer {at} is of type {kind}: only indexed_attention and sliding_attention are supported")
     check_on_cpu(text_model)
 
 
 def check_expansion(attention):
     expand = attention.kv_b_proj
     if type(expand) is not torch.nn.Linear or expand.bias is not None:
-        raise Unsupported(f"layer {attention.layer_idx}: kv_b_proj is a {type(expand).__name__}; only a Linear without bias can be absorbed")
+        raise Unsupported(
+            f"layer {attention.layer_idx}: kv_b_proj is a {type(expand).__name__}; "
+            "only a Linear without bias can be absorbed")
 
 
 def check_on_cpu(text_model):
@@ -216,7 +222,8 @@ def hook_model(text_model, threads, kernels):
         indexer = attention.indexer
         if indexer is not None:
             indexer.seriatim_attention = ParentOf(attention)
-            indexer.forward = functools.partial(select_rows_from_hidden if family.queries_from_hidden else select_rows, indexer)
+            indexer.forward = functools.partial(select_rows_from_hidden if family.queries_from_hidden else select_rows,
+                                                indexer)
     return handles
 
 

@@ -1,8 +1,8 @@
 """The layer of a DynamicCache that an enabled model over latents turns a DynamicIndexedLayer into.
 
-Transformers keeps a token's latent (as its `keys`) and its rotated part (as its `values`) apart. Seriatim reads both as one
-row, so they are kept in one store; `keys` and `values` are views of it, under the names and shapes that Transformers gives
-them.
+Transformers keeps a token's latent (as its `keys`) and its rotated part (as its `values`) apart. Seriatim reads both as
+one row, so they are kept in one store; `keys` and `values` are views of it, under the names and shapes that
+Transformers gives them.
 """
 
 import torch
@@ -14,7 +14,8 @@ from .refusal import check_layers
 
 
 class LatentIndexedLayer(SeriatimIndexedLayer):
-    """A DynamicIndexedLayer whose latents grow in place, in one store. Index keys arrive finished; pooling packs them."""
+    """A DynamicIndexedLayer whose latents grow in place, in one store. Index keys arrive finished; pooling packs
+    them."""
 
     def __init__(self, **kwargs):
         super().__init__(**kwargs)
@@ -83,7 +84,8 @@ def index_layer(cache, layer_idx, kind=LatentIndexedLayer):
 def check_cache(cache, attentions):
     """Admits a DynamicCache whose layers are of the kinds that the attentions need, and as long as one another."""
     by_layer = {attention.layer_idx: attention for attention in attentions}
-    check_layers(cache, {at: _kind(attention) for at, attention in by_layer.items()}, lambda at, layer: _lengths_of(by_layer[at], layer))
+    check_layers(cache, {at: _kind(attention) for at, attention in by_layer.items()}, lambda at,
+                 layer: _lengths_of(by_layer[at], layer))
 
 
 def _borrows(attention):

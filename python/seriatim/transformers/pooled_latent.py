@@ -1,8 +1,8 @@
-"""Hooks of glm5_next: pools of consecutive tokens by a softmax per channel, the incomplete tail unscored, rows that later
-layers share, attention over latents without rotation; linear layers between, which stay the model's.
+"""Hooks of glm5_next: pools of consecutive tokens by a softmax per channel, the incomplete tail unscored, rows that
+later layers share, attention over latents without rotation; linear layers between, which stay the model's.
 
-Its mask says nothing about keys and its rows reach the attention function in the mask's place. What waits between the steps
-is therefore put on each layer before the model runs, by `check_forward`.
+Its mask says nothing about keys and its rows reach the attention function in the mask's place. What waits between the
+steps is therefore put on each layer before the model runs, by `check_forward`.
 """
 
 import functools
@@ -26,7 +26,8 @@ class PooledHook(latent.LatentHook):
 
 
 class GatedPools:
-    """Pools groups as the model does, into the order that scoring reads: what a native layer's `pool` does elsewhere."""
+    """Pools groups as the model does, into the order that scoring reads: what a native layer's `pool` does
+    elsewhere."""
 
     def __init__(self, indexer):
         self.indexer = indexer
@@ -50,7 +51,8 @@ class GatedPools:
 
 
 def select_pools(indexer, hidden_states, q_resid, attention_mask, cache=None):
-    """In place of the indexer's forward: rows [B, S, budget + pool - 1] int32 of slots, ascending, -1 past each row's end."""
+    """In place of the indexer's forward: rows [B, S, budget + pool - 1] int32 of slots, ascending, -1 past each row's
+    end."""
     attention = indexer.seriatim_attention()
     hook = attention.seriatim_hook
     runs, dtype = hook.call.runs, hidden_states.dtype
@@ -63,7 +65,8 @@ def select_pools(indexer, hidden_states, q_resid, attention_mask, cache=None):
     held = layer.update_indexer(torch.cat([keys, gates, attention_mask.to(dtype)[..., None]], dim=-1))
     layer.pool(GatedPools(indexer), indexer.index_kpool, runs, None)
     geometry = latent.geometry_of(FAMILY, attention, dtype, dtype)
-    native = hook.natives.of({**geometry, "group_tokens": indexer.index_kpool, "finished_keys": indexer.index_kpool == 1})
+    native = hook.natives.of({**geometry, "group_tokens": indexer.index_kpool,
+                              "finished_keys": indexer.index_kpool == 1})
     rows = torch.empty(*hidden_states.shape[:2], native.row_capacity, dtype=torch.int32, device="cpu")
     native.plan(runs.first, runs.last, held.shape[1], queries, layer.panels, layer.panels_max_abs, rows, weights)
     hook.call.index = (queries, held, weights) if hook.watch is not None else None

@@ -20,8 +20,8 @@ ROPE_TYPES = ("default", "linear", "llama3")  # frequencies fixed, cos and sin u
 
 
 class LayerHook:
-    """What an enabled attention layer carries: its native side, made when first needed, and what waits between the indexer
-    and the attention function of one call."""
+    """What an enabled attention layer carries: its native side, made when first needed, and what waits between the
+    indexer and the attention function of one call."""
 
     def __init__(self, rotary, threads, kernels):
         self.rotary, self.threads, self.kernels = rotary, threads, kernels
@@ -38,9 +38,11 @@ class LayerHook:
     def native(self, attention, dtype):
         """The native layer for the weights as they are now."""
         weight, inv_freq = attention.indexer.k_layernorm.weight, self.rotary.inv_freq
-        made_for = (dtype, weight.data_ptr(), _version(weight), inv_freq.data_ptr(), _version(inv_freq), attention.scaling)
+        made_for = (dtype, weight.data_ptr(), _version(weight), inv_freq.data_ptr(), _version(inv_freq),
+                    attention.scaling)
         if self._made_for != made_for:
-            self._native = BorrowedLayer(geometry_of(attention, self.rotary, dtype), weight.detach().float().tolist(), self.threads, self.kernels)
+            self._native = BorrowedLayer(geometry_of(attention, self.rotary, dtype), weight.detach().float().tolist(),
+                                         self.threads, self.kernels)
             self._made_for = made_for
         return self._native
 
@@ -79,7 +81,8 @@ def geometry_of(attention, rotary, dtype):
 
 
 def rope_axes(mrope_section, pairs):
-    """The M-RoPE coordinate that each pair of dims takes: 0, 1, 2, 0, 1, 2, ... as far as the sections of 1 and 2 reach."""
+    """The M-RoPE coordinate that each pair of dims takes: 0, 1, 2, 0, 1, 2, ... as far as the sections of 1 and 2
+    reach."""
     axes = [0] * pairs
     for axis in (1, 2):
         for pair in range(axis, min(3 * mrope_section[axis], pairs), 3):
@@ -106,7 +109,9 @@ def check_model(text_model):
     """Raises Unsupported for a model whose layers Seriatim does not serve."""
     rotary, config = text_model.rotary_emb, text_model.config
     if rotary.rope_type not in ROPE_TYPES or rotary.attention_scaling != 1.0:
-        raise Unsupported(f"rope_type {rotary.rope_type!r} with a scaling of {rotary.attention_scaling}: only {', '.join(ROPE_TYPES)} without one")
+        raise Unsupported(
+            f"rope_type {rotary.rope_type!r} with a scaling of {rotary.attention_scaling}: only "
+            f"{', '.join(ROPE_TYPES)} without one")
     if not getattr(config, "is_causal", True):
         raise Unsupported("is_causal is False: only causal attention is supported")
     if not indexed_attentions(text_model):
@@ -122,8 +127,8 @@ def check_model(text_model):
 def rotate_newest(rotary, x, position_ids):
     """In place of the rotary embedding's forward: cos and sin of the newest tokens alone.
 
-    The model asks for those of the whole context, because its indexer rotates all pooled keys in every step; every other
-    reader takes the newest. The positions of the whole context go along.
+    The model asks for those of the whole context, because its indexer rotates all pooled keys in every step; every
+    other reader takes the newest. The positions of the whole context go along.
     """
     cos, sin = type(rotary).forward(rotary, x, position_ids[..., -x.shape[1] :])
     cos.seriatim_positions = position_ids

@@ -27,11 +27,12 @@ def name_arguments(args, kwargs):
 
 
 def check_forward(text_model, named, admit_cache):
-    """Raises Unsupported for a call of the text model that Seriatim does not serve. `admit_cache(cache, config)` does so for
-    a cache that the family cannot use."""
+    """Raises Unsupported for a call of the text model that Seriatim does not serve. `admit_cache(cache, config)` does
+    so for a cache that the family cannot use."""
     _check_mode(text_model, named)
     config = text_model.config
-    if named.get("output_attentions") or (named.get("output_attentions") is None and getattr(config, "output_attentions", False)):
+    if named.get("output_attentions") or (named.get("output_attentions") is None
+                                          and getattr(config, "output_attentions", False)):
         raise Unsupported("output_attentions: attention weights are never held; ask an eager model for them")
     for name in PACKING_ARGUMENTS:
         if named.get(name) is not None:
@@ -50,14 +51,20 @@ def check_forward(text_model, named, admit_cache):
 
 def _check_padding(cache, mask):
     """A cache's layers know which of their slots were padding; no later call may take those for tokens."""
-    padding: list[tuple[int, int]] = next(filter(None, (layer.padding() for layer in cache.layers if hasattr(layer, "padding"))), [])
+    padding: list[tuple[int, int]] = next(filter(None, (layer.padding() for layer in cache.layers
+                                                        if hasattr(layer, "padding"))), [])
     held = cache.get_seq_length()
     for row, (first, last) in enumerate(padding):
         if mask is None and (first > 0 or last < held):
             slot = 0 if first > 0 else last
-            raise Unsupported(f"attention_mask is left out, and slot {slot} of row {row} of the cache is padding; pass the mask of all slots")
-        if first > 0 and isinstance(mask, torch.Tensor) and mask.ndim == 2 and row < len(mask) and bool(mask[row, :first].any()):
-            raise Unsupported(f"attention_mask: row {row} lets a slot before {first} through, which was padding when the cache was filled")
+            raise Unsupported(
+                f"attention_mask is left out, and slot {slot} of row {row} of the cache is padding; "
+                "pass the mask of all slots")
+        given = isinstance(mask, torch.Tensor) and mask.ndim == 2 and row < len(mask)
+        if first > 0 and given and bool(mask[row, :first].any()):
+            raise Unsupported(
+                f"attention_mask: row {row} lets a slot before {first} through, "
+                "which was padding when the cache was filled")
 
 
 def _check_mode(text_model, named):
@@ -71,9 +78,11 @@ def _check_mode(text_model, named):
     if torch.is_grad_enabled():
         wanting = isinstance(inputs, torch.Tensor) and inputs.requires_grad
         if wanting or any(p.requires_grad for p in text_model.parameters()):
-            raise Unsupported("gradients: there is no backward pass; call the model under torch.no_grad() or torch.inference_mode()")
+            raise Unsupported(
+                "gradients: there is no backward pass; call the model under torch.no_grad() or torch.inference_mode()")
     if detect_fake_mode(inputs) is not None:
-        raise Unsupported("FakeTensorMode: an enabled model reads its tensors; leave the mode, or disable the model first")
+        raise Unsupported(
+            "FakeTensorMode: an enabled model reads its tensors; leave the mode, or disable the model first")
     if isinstance(inputs, torch.Tensor) and inputs.device.type != "cpu":
         raise Unsupported(f"device {inputs.device}: only CPU tensors are supported")
     if torch.is_autocast_enabled("cpu"):
@@ -110,8 +119,8 @@ def _lengths_of(at, layer):
 
 
 def check_layers(cache, kinds, lengths_of):
-    """Admits a DynamicCache whose layer `at` is a `kinds[at]`, for each of those, and that holds as many tokens everywhere:
-    all that `lengths_of(at, layer)` yields are one number."""
+    """Admits a DynamicCache whose layer `at` is a `kinds[at]`, for each of those, and that holds as many tokens
+    everywhere: all that `lengths_of(at, layer)` yields are one number."""
     name = type(cache).__name__
     if not isinstance(cache, Cache):
         raise Unsupported(f"cache is a {name}: only DynamicCache is supported")
@@ -123,7 +132,9 @@ def check_layers(cache, kinds, lengths_of):
             raise Unsupported(f"cache is a {name} without layers: make it with DynamicCache(config=model.config)")
         layer = cache.layers[at]
         if not isinstance(layer, kind):
-            raise Unsupported(f"cache is a {name}, its layer {at} a {type(layer).__name__}: only DynamicCache is supported")
+            raise Unsupported(
+                f"cache is a {name}, its layer {at} a {type(layer).__name__}: only DynamicCache is supported")
         lengths.update(lengths_of(at, layer))
     if len(lengths) > 1:
-        raise Unsupported(f"cache: its layers hold {sorted(lengths)} tokens, as after a call that failed half-way; build it anew")
+        raise Unsupported(
+            f"cache: its layers hold {sorted(lengths)} tokens, as after a call that failed half-way; build it anew")

@@ -1,4 +1,5 @@
-"""Enabled models in a process that others share: default devices and modes, tensors that others hold, pickles, padding."""
+"""Enabled models in a process that others share: default devices and modes, tensors that others hold, pickles,
+padding."""
 
 import copy
 import io
@@ -106,7 +107,8 @@ def test_fake_tensors_are_refused_by_name_before_anything_runs(enabled, family):
 
 def snapshot(cache, privately=False):
     """What prefix caches keep of a cache: its layers' attributes, not copied."""
-    return [{name: value for name, value in vars(layer).items() if privately or not name.startswith("_")} for layer in cache.layers]
+    return [{name: value for name, value in vars(layer).items() if privately or not name.startswith("_")}
+            for layer in cache.layers]
 
 
 def restored(model, state):
@@ -117,7 +119,8 @@ def restored(model, state):
 
 
 def tensors_of(state):
-    return {(at, name): value for at, layer in enumerate(state) for name, value in layer.items() if isinstance(value, torch.Tensor)}
+    return {(at, name): value for at, layer in enumerate(state) for name,
+            value in layer.items() if isinstance(value, torch.Tensor)}
 
 
 @torch.no_grad()
@@ -172,7 +175,8 @@ def test_where_nobody_holds_tensors_a_crop_and_appends_copy_nothing(enabled, fam
     if family == "glm5_next":
         cache.activate_past_recording()
     model(ids, cache=cache)
-    places = lambda: [(layer.keys.data_ptr(), layer.indexer_keys.data_ptr(), layer.panels.data_ptr()) for layer in indexed_layers(cache)]
+    places = lambda: [(layer.keys.data_ptr(), layer.indexer_keys.data_ptr(), layer.panels.data_ptr())
+                      for layer in indexed_layers(cache)]
     was = places()
     assert was
     for _ in range(5):
@@ -229,7 +233,8 @@ def test_an_enabled_model_travels(enabled, family):
 def test_an_enabled_model_arrives_in_another_process(enabled, tmp_path):
     model, ids = enabled("qwen4_exp"), draw_ids(1, 70)
     torch.save((model, ids, model(ids).logits), tmp_path / "model")
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", ARRIVAL, tmp_path / "model"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", ARRIVAL, tmp_path / "model"], capture_output=True,
+                          text=True)
     assert done.returncode == 0, done.stderr
 
 

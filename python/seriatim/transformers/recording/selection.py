@@ -8,7 +8,8 @@ from ..refusal import Unsupported
 
 
 class Selection(NamedTuple):
-    """The rows of one sequence (and one head, where heads select apart), for the queries of one call that are tokens."""
+    """The rows of one sequence (and one head, where heads select apart), for the queries of one call that are
+    tokens."""
 
     part: str  # "" or which head
     anchor: int
@@ -19,7 +20,8 @@ class Selection(NamedTuple):
 
 
 def runs_of(mask):
-    """The visible run of each query, `mask` [B, S, T] bool: first slots [B, S], counts [B, S], and which queries are tokens.
+    """The visible run of each query, `mask` [B, S, T] bool: first slots [B, S], counts [B, S], and which queries are
+    tokens.
 
     A query is no token if it does not see its own slot, as on padding. Holes are refused.
     """
@@ -30,7 +32,9 @@ def runs_of(mask):
     own = torch.arange(slots - queries, slots, device=mask.device)
     tokens = mask.gather(-1, own.expand(mask.shape[0], -1)[..., None])[..., 0]
     if bool((tokens & ((last - first != counts) | (last != own + 1))).any()):
-        raise Unsupported("attention_mask: a query sees tokens with a hole between, or later ones; only causal masks with padding can be recorded")
+        raise Unsupported(
+            "attention_mask: a query sees tokens with a hole between, or later ones; only causal masks with padding "
+            "can be recorded")
     return first, counts, tokens
 
 
@@ -43,13 +47,15 @@ def pack(values, kept, width):
 
 def agree(seen, used, what):
     if not torch.equal(seen, used):
-        raise RuntimeError(f"{what}: what the indexer gave is not what it sorted; this version of Transformers is not known here")
+        raise RuntimeError(
+            f"{what}: what the indexer gave is not what it sorted; this version of Transformers is not known here")
 
 
 def _one_anchor(first, tokens):
     anchors = first[tokens].unique()
     if len(anchors) > 1:
-        raise Unsupported("attention_mask: the queries of one sequence do not all see its first token; windows cannot be recorded")
+        raise Unsupported(
+            "attention_mask: the queries of one sequence do not all see its first token; windows cannot be recorded")
     return int(anchors[0])
 
 
@@ -69,8 +75,8 @@ def _scored_runs(first, counts, tokens, rows, scores, group_tokens, base):
 
 
 def token_rows(indexer, watch, given, output):
-    """Seven families over latents: `topk` over all tokens at once. Below the budget it also picks tokens that are masked, which
-    attention then leaves out, and so does the row."""
+    """Seven families over latents: `topk` over all tokens at once. Below the budget it also picks tokens that are
+    masked, which attention then leaves out, and so does the row."""
     ((scores, picks),) = watch.sorted
     agree(picks.to(output.dtype), output, "rows")
     mask = given["attention_mask"]
@@ -91,7 +97,8 @@ def group_rows(indexer, watch, given, output):
     first, counts, tokens = runs_of(mask)
     r, width, slots = indexer.compress_ratio, indexer.token_budget + indexer.compress_ratio - 1, mask.shape[-1]
     rows = torch.full((*counts.shape, width + 1), -1, dtype=torch.int64, device="cpu")
-    scores, sorted_ = [[torch.empty(0, dtype=torch.float32, device="cpu")] * counts.shape[1] for _ in counts], iter(watch.sorted)
+    scores, sorted_ = [[torch.empty(0, dtype=torch.float32, device="cpu")] * counts.shape[1]
+                       for _ in counts], iter(watch.sorted)
     for b in range(len(counts)):
         for s, n in enumerate(counts[b].tolist()):
             chosen = torch.empty(0, dtype=torch.int64, device="cpu")
@@ -101,7 +108,8 @@ def group_rows(indexer, watch, given, output):
             expanded = (r * chosen[:, None] + torch.arange(r, device="cpu")).flatten()
             row = torch.cat([expanded, torch.arange(n - n % r, n, device="cpu")]) + int(first[b, s])
             rows[b, s, : len(row)] = row
-    used = torch.zeros(*counts.shape, slots + 1, dtype=torch.bool, device="cpu").scatter_(-1, torch.where(rows < 0, slots, rows), True)
+    used = torch.zeros(*counts.shape, slots + 1, dtype=torch.bool,
+                       device="cpu").scatter_(-1, torch.where(rows < 0, slots, rows), True)
     agree((used[..., :slots] & mask.cpu())[tokens.cpu()], (output[:, 0] & mask).cpu()[tokens.cpu()], "rows")
     selections: list[list[Selection]] = []
     for b in range(len(counts)):
@@ -116,12 +124,13 @@ def group_rows(indexer, watch, given, output):
 
 
 def pool_rows(indexer, watch, given, output):
-    """glm5_next: pools counted from the first token, the tail unscored. Between them the indexer leaves -1 for pools that are
-    not closed; the row is without those."""
+    """glm5_next: pools counted from the first token, the tail unscored. Between them the indexer leaves -1 for pools
+    that are not closed; the row is without those."""
     ((scores, _),) = watch.sorted
     first, counts, tokens = runs_of(indexer.seriatim_visible)
     rows = pack(output, output >= 0, output.shape[-1])
-    return [list_of(x) for x in _scored_runs(first, counts, tokens, rows, scores, indexer.index_kpool, lambda anchor: 0)]
+    return [list_of(x) for x in _scored_runs(first, counts, tokens, rows, scores, indexer.index_kpool,
+                                             lambda anchor: 0)]
 
 
 def entry_rows(indexer, watch, given, output):
@@ -133,15 +142,16 @@ def entry_rows(indexer, watch, given, output):
 
 
 def block_rows(indexer, watch, given, output):
-    """minimax_m3_vl: numbers of blocks, one selection per head. The block of the query itself counts as a whole one however
-    many of its tokens are there, and scores +inf, so that it is always chosen: that is how the layer has it."""
+    """minimax_m3_vl: numbers of blocks, one selection per head. The block of the query itself counts as a whole one
+    however many of its tokens are there, and scores +inf, so that it is always chosen: that is how the layer has it."""
     ((scores, picks),) = watch.sorted
     agree(picks.masked_fill(scores.gather(-1, picks) == float("-inf"), -1), output, "rows")
     size = indexer.block_size
     visible = (given["position_ids"] // size + 1) * size
     rows = pack(output, output >= 0, indexer.topk_blocks)
     heads = range(output.shape[1])
-    return [[_numbered(f"kv_head_{h}", visible[b], rows[b, h], scores[b, h], size) for h in heads] for b in range(len(visible))]
+    return [[_numbered(f"kv_head_{h}", visible[b], rows[b, h], scores[b, h], size) for h in heads]
+            for b in range(len(visible))]
 
 
 def _numbered(part, visible, rows, scores, group_tokens):

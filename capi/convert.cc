@@ -58,6 +58,11 @@ Status invalid(const char* argument, const char* what) {
   return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, what));
 }
 
+Status in_ask(std::int64_t ask, const Status& failure) {
+  return Status::error(failure.code(), failure.argument(), failure.message(),
+                       {failure.place().row, failure.place().index, ask});
+}
+
 Status take_bytes(const char* name, const void* given, void* taken, std::size_t taken_bytes) {
   if (Status s = check_struct(name, given); !s.ok()) return s;
   const std::size_t given_bytes = struct_bytes(given);

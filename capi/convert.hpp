@@ -15,6 +15,8 @@
 namespace seriatim::capi {
 
 Status invalid(const char* argument, const char* what);
+// The same failure, of one ask of a call.
+Status in_ask(std::int64_t ask, const Status& failure);
 
 // Copies a struct that starts with its size over `taken` [taken_bytes], which holds the defaults.
 // Errors  InvalidArgument: NULL, a size that is none. Unsupported: bytes past `taken` that are not 0 (index = the

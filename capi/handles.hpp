@@ -5,6 +5,7 @@
 #include <memory>
 #include <utility>
 
+#include "ask_scratch.hpp"
 #include "seriatim.h"
 #include "seriatim/cache.hpp"
 #include "seriatim/executor.hpp"
@@ -40,9 +41,10 @@ struct seriatim_snapshot {
   seriatim::Snapshot snapshot;
 };
 
-struct seriatim_workspace {
+struct seriatim_engine {
   std::shared_ptr<seriatim::Executor> executor;  // null: the calling thread
-  std::unique_ptr<seriatim::capi::WatchedExecutor>
-      watched;  // what the workspace uses, where the executor is a caller's
-  seriatim::Workspace workspace;
+  // What the engine uses, where the executor is a caller's.
+  std::unique_ptr<seriatim::capi::WatchedExecutor> watched;
+  seriatim::Engine engine;
+  seriatim::capi::AskScratch scratch;
 };

@@ -1,4 +1,4 @@
-// Holds a caller's executor to its promises: a wrong worker or unit would write outside the workspace, a unit left out
+// Holds a caller's executor to its promises: a wrong worker or unit would write outside its scratch, a unit left out
 // would give a wrong answer without a word.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace seriatim::capi {
 
-// Threads  run() as the executor inside; take_fault() between calls of the workspace.
+// Threads  run() as the executor inside; take_fault() between calls of the engine.
 class WatchedExecutor final : public Executor {
  public:
   explicit WatchedExecutor(Executor& inner) : inner_(inner), concurrency_(inner.concurrency()) {}

@@ -43,23 +43,31 @@ static seriatim_tensor dense(float* data, int32_t rank, int64_t a, int64_t b, in
 }
 
 static seriatim_status decode(seriatim_transaction* step, int64_t user, int64_t position, token* t,
-                              seriatim_workspace* work, float* output, seriatim_error* error) {
+                              seriatim_engine* engine, float* output, seriatim_error* error) {
   const seriatim_tensor key = dense(t->key, 3, 1, kKvHeads, kDim), value = dense(t->value, 3, 1, kKvHeads, kDim);
-  const seriatim_tensor index_key = dense(t->index_key, 2, 1, kIndexDim, 0);
-  const seriatim_tensor index_query = dense(t->index_query, 3, 1, kIndexHeads, kIndexDim);
-  const seriatim_tensor query = dense(t->query, 3, 1, kHeads, kDim), out = dense(output, 3, 1, kHeads, kDim);
-  const seriatim_layer layer = {NULL, step, user, 0}; /* the staged token is visible to its own query */
+  const seriatim_tensor index_key = dense(t->index_key, 2, 1, kIndexDim, 0), out = dense(output, 3, 1, kHeads, kDim);
+  const seriatim_layer layer = {.transaction = step, .sequence = user}; /* a staged token is visible to its query */
+  const seriatim_plan_ask plan = {.struct_size = sizeof plan,
+                                  .layer = layer,
+                                  .positions = &position,
+                                  .query_count = 1,
+                                  .index_queries = dense(t->index_query, 3, 1, kIndexHeads, kIndexDim)};
+  const seriatim_attend_ask attend = {.struct_size = sizeof attend,
+                                      .layer = layer,
+                                      .positions = &position,
+                                      .query_count = 1,
+                                      .queries = dense(t->query, 3, 1, kHeads, kDim)};
   int32_t row[kRow], count;
   const seriatim_rows rows = {row, kRow, &count};
+  const seriatim_const_rows planned = {row, kRow, &count};
   seriatim_status s = seriatim_transaction_append(step, user, 0, position, &key, &value, &index_key, NULL, error);
-  if (s == SERIATIM_OK)
-    s = seriatim_plan(&layer, &index_query, NULL, &position, 1, SERIATIM_NAN_REFUSE, work, &rows, error);
-  if (s == SERIATIM_OK) s = seriatim_attend(&layer, &query, &position, 1, NULL, 0, &rows, work, &out, NULL, error);
+  if (s == SERIATIM_OK) s = seriatim_plan(engine, &plan, 1, SERIATIM_NAN_REFUSE, &rows, error);
+  if (s == SERIATIM_OK) s = seriatim_attend(engine, &attend, 1, &planned, &out, NULL, error);
   if (s == SERIATIM_OK) s = seriatim_transaction_commit(step, error); /* all of the token, or none of it */
   return s;
 }
 
-static seriatim_status decode_all(seriatim_cache* cache, seriatim_workspace* work, seriatim_error* error) {
+static seriatim_status decode_all(seriatim_cache* cache, seriatim_engine* engine, seriatim_error* error) {
   static float output[kHeads * kDim];
   static token t;
   uint32_t state = 1;
@@ -69,7 +77,7 @@ static seriatim_status decode_all(seriatim_cache* cache, seriatim_workspace* wor
     seriatim_transaction* step = NULL;
     next_token(&t, &state);
     s = seriatim_cache_begin(cache, &step, error);
-    if (s == SERIATIM_OK) s = decode(step, user, position, &t, work, output, error);
+    if (s == SERIATIM_OK) s = decode(step, user, position, &t, engine, output, error);
     seriatim_transaction_destroy(step); /* rolls back what was not committed */
   }
   return s;
@@ -80,7 +88,7 @@ int main(void) {
   seriatim_cache_options cache_options;
   seriatim_geometry* geometry = NULL;
   seriatim_cache* cache = NULL;
-  seriatim_workspace* work = NULL;
+  seriatim_engine* engine = NULL;
   seriatim_work done;
   seriatim_error error;
   seriatim_status s;
@@ -95,13 +103,13 @@ int main(void) {
   geometry_options.head_dim = kDim;
   s = seriatim_geometry_create(&geometry_options, &geometry, &error);
   if (s == SERIATIM_OK) s = seriatim_cache_create(geometry, &cache_options, &cache, &error);
-  if (s == SERIATIM_OK) s = seriatim_workspace_create(geometry, 4096, NULL, NULL, &work, &error);
-  if (s == SERIATIM_OK) s = decode_all(cache, work, &error);
-  if (s == SERIATIM_OK) s = seriatim_workspace_work(work, &done, &error);
+  if (s == SERIATIM_OK) s = seriatim_engine_create(NULL, &engine, &error);
+  if (s == SERIATIM_OK) s = decode_all(cache, engine, &error);
+  if (s == SERIATIM_OK) s = seriatim_engine_work(engine, &done, &error);
   if (s != SERIATIM_OK) fprintf(stderr, "%s: %s\n", seriatim_status_name(s), error.message);
   printf("%lld tokens decoded, %lld of them from dense rows; %lld row tokens read where dense attention reads %d\n",
          (long long)done.queries, (long long)done.dense_rows, (long long)done.row_tokens, kTokens * (kTokens + 1) / 2);
-  seriatim_workspace_destroy(work);
+  seriatim_engine_destroy(engine);
   seriatim_cache_destroy(cache);
   seriatim_geometry_destroy(geometry);
   return s == SERIATIM_OK && done.queries == kTokens && done.dense_rows == kRow ? 0 : 1;

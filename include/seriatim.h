@@ -21,7 +21,7 @@
 //  7. Nothing here throws, exits or prints. In return, callbacks must come back: no exception and no longjmp leaves
 //     them.
 //  8. Threads: different handles at once, always. One handle: reading calls (those that take it const) at once; a cache
-//     also while another thread changes it; a transaction and a workspace serve one call at a time. Destroy a handle
+//     also while another thread changes it; a transaction and an engine serve one call at a time. Destroy a handle
 //     when no other call uses it.
 //  9. The bits of results depend on the input alone: not on threads, executor, kernels, batch or chunking.
 //
@@ -53,7 +53,7 @@ enum {
   SERIATIM_OVERFLOW = 4,          // finite input, but a logit passed f32 or an output its dtype; or a size past 64 bits
   SERIATIM_NOT_CONTIGUOUS = 5,    // a position that is not the successor of the frontier
   SERIATIM_NOT_CHRONOLOGICAL = 6,  // a row that is not canonical: order, tail or width
-  SERIATIM_CAPACITY = 7,           // more tokens than the cache, workspace or array was made for
+  SERIATIM_CAPACITY = 7,           // more tokens than the cache, engine or array was made for
   SERIATIM_OUT_OF_MEMORY = 8,
   SERIATIM_CORRUPT = 9,       // a file that is truncated, damaged or contradicts itself
   SERIATIM_UNSUPPORTED = 10,  // a version, dtype or feature that this build does not know
@@ -371,10 +371,112 @@ SERIATIM_API seriatim_status seriatim_layer_run(const seriatim_layer* layer, int
 SERIATIM_API seriatim_status seriatim_layer_token(const seriatim_layer* layer, int64_t position, int64_t kv_head,
                                                   seriatim_token* token, seriatim_error* error);
 
-// ---- Workspace, plan, attend
+// ---- Engine: where the work is done, made once, with all its scratch
+
+typedef struct seriatim_engine seriatim_engine;
+
+typedef struct seriatim_engine_options {
+  size_t struct_size;
+  seriatim_executor* executor;  // what runs the work, or NULL: `threads` of the library's own
+  const char* kernels;          // or NULL: as seriatim_kernels_chosen says
+  int32_t threads;              // 1: the calling thread; 0: as many as the process may use, at most 1024
+  int32_t reserved;             // 0
+} seriatim_engine_options;
+
+typedef struct seriatim_step_limits {  // the most that one call may bring
+  size_t struct_size;
+  int64_t visible_tokens;  // of any query
+  int64_t queries;         // of all asks together
+  int64_t asks;
+} seriatim_step_limits;
+
+typedef struct seriatim_work {  // the sum over all plans that succeeded
+  size_t struct_size;
+  int64_t queries;
+  int64_t dense_rows;  // rows that hold every visible token
+  int64_t groups_scored, groups_selected, row_tokens;
+} seriatim_work;
+
+SERIATIM_API void seriatim_engine_options_init(seriatim_engine_options* options);
+SERIATIM_API void seriatim_step_limits_init(seriatim_step_limits* limits);  // all 0
+SERIATIM_API void seriatim_work_init(seriatim_work* work);
+// Takes   options, or NULL: the defaults
+// Errors  INVALID_ARGUMENT: threads beside an executor. NOT_FOUND: kernels. OUT_OF_MEMORY.
+SERIATIM_API seriatim_status seriatim_engine_create(const seriatim_engine_options* options, seriatim_engine** engine,
+                                                    seriatim_error* error);
+// Scratch depends on the geometry, the longest visible run, the asks and the executor's concurrency; never on queries x
+// tokens. An engine that was never reserved takes what a call lacks. After _reserve no call takes memory: one that
+// would need more is refused (CAPACITY). Further calls of _reserve add to what is reserved.
+// Errors  INVALID_ARGUMENT: a limit. OVERFLOW. OUT_OF_MEMORY: what was reserved stays.
+SERIATIM_API seriatim_status seriatim_engine_reserve(seriatim_engine* engine, const seriatim_geometry* geometry,
+                                                     const seriatim_step_limits* limits, seriatim_error* error);
+// What _reserve would take of a fresh engine, known beforehand. Errors  INVALID_ARGUMENT. OVERFLOW.
+SERIATIM_API seriatim_status seriatim_engine_bytes_for(const seriatim_engine* engine, const seriatim_geometry* geometry,
+                                                       const seriatim_step_limits* limits, int64_t* bytes,
+                                                       seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_engine_bytes(const seriatim_engine* engine, int64_t* bytes,
+                                                   seriatim_error* error);  // held now
+SERIATIM_API seriatim_status seriatim_engine_work(const seriatim_engine* engine, seriatim_work* work,
+                                                  seriatim_error* error);
+SERIATIM_API seriatim_status seriatim_engine_clear_work(seriatim_engine* engine, seriatim_error* error);
+SERIATIM_API void seriatim_engine_destroy(seriatim_engine* engine);
+
+// ---- Plan and attend: any number of sequences in one call
 
 enum { SERIATIM_NAN_REFUSE = 0, SERIATIM_NAN_EXCLUDE = 1 };  // a NaN score is an error; or that group is never chosen
 
+// An ask is one layer of one sequence and Q queries over it: a token to decode, a chunk of a prompt, speculative
+// tokens. Asks of all kinds and lengths may share a call, and several may name one layer; all have equal geometries. An
+// array's elements lie as far apart as the first one's struct_size says, and all have that size.
+typedef struct seriatim_plan_ask {
+  size_t struct_size;
+  seriatim_layer layer;                       // indexed
+  seriatim_tensor index_queries;              // [Q, index_heads, index_dim] in index_dtype, finished
+  const seriatim_tensor* index_head_weights;  // [Q, index_heads] f32, or NULL
+  const int64_t* positions;                   // [query_count] = [Q], in any order, each held by the layer
+  int64_t query_count;
+} seriatim_plan_ask;
+
+typedef struct seriatim_attend_ask {
+  size_t struct_size;
+  seriatim_layer layer;
+  seriatim_tensor queries;   // [Q, query_heads, head_dim] in kv_dtype
+  const int64_t* positions;  // [query_count] = [Q]
+  int64_t query_count;
+  const float* sinks;  // [sink_count] = [query_heads], or NULL with 0: one more logit per head, reduced first
+  int64_t sink_count;
+} seriatim_attend_ask;
+
+// Rows of the queries of all asks, one after the other, in the caller's memory; and the same to be read.
+typedef struct seriatim_rows {
+  int32_t* positions;  // [queries][stride]: ascending, -1 past each count
+  int64_t stride;      // entries from one row to the next; at least row_capacity
+  int32_t* counts;     // [queries]
+} seriatim_rows;
+
+typedef struct seriatim_const_rows {
+  const int32_t* positions;  // [queries][stride]; what lies past each count does not matter
+  int64_t stride;
+  const int32_t* counts;  // [queries], each 0 .. stride
+} seriatim_const_rows;
+
+SERIATIM_API void seriatim_plan_ask_init(seriatim_plan_ask* ask);
+SERIATIM_API void seriatim_attend_ask_init(seriatim_attend_ask* ask);
+// Scores, selects and expands: one row per query. A row depends on its layer and its query alone.
+// Gives   rows of all asks
+// Errors  ask, row (= query of that ask) and index say where, ask -1: the call as a whole. INVALID_ARGUMENT. CAPACITY:
+//         more than was reserved. OUT_OF_MEMORY. NOT_A_NUMBER: index = group.
+SERIATIM_API seriatim_status seriatim_plan(seriatim_engine* engine, const seriatim_plan_ask* asks, int64_t ask_count,
+                                           int32_t nan_policy, const seriatim_rows* rows, seriatim_error* error);
+// Attends over rows that seriatim_plan or anyone else made; several layers may use the same rows.
+// Gives   output [queries of all asks, query_heads, value_dim] f32, bf16 or f16; lse [queries of all asks, query_heads]
+//         f32, or NULL
+// Errors  as seriatim_plan. NOT_CHRONOLOGICAL, NOT_FINITE. OVERFLOW: index = the first head; the output and lse of
+//         every such head are NaN then, and all others are right.
+SERIATIM_API seriatim_status seriatim_attend(seriatim_engine* engine, const seriatim_attend_ask* asks,
+                                             int64_t ask_count, const seriatim_const_rows* rows,
+                                             const seriatim_tensor* output, const seriatim_tensor* lse,
+                                             seriatim_error* error);
 // Norm and rotation of index queries that arrive raw.
 // Takes   index_queries [Q, index_heads, index_dim] in index_dtype; index_norm_weight [index_dim] f32; positions
 //         [query_count] = [Q]; coordinates [Q][3], M-RoPE, or NULL for text
@@ -386,57 +488,6 @@ SERIATIM_API seriatim_status seriatim_prepare_index_queries(const seriatim_geome
                                                             const int64_t* positions, int64_t query_count,
                                                             const int32_t* coordinates, const seriatim_tensor* prepared,
                                                             seriatim_error* error);
-
-typedef struct seriatim_workspace seriatim_workspace;
-
-typedef struct seriatim_work {  // the sum over all successful calls
-  size_t struct_size;
-  int64_t queries, dense_rows, groups_scored, groups_selected, row_tokens;
-} seriatim_work;
-
-SERIATIM_API void seriatim_work_init(seriatim_work* work);
-// Exactly what a workspace takes, known beforehand. Errors  INVALID_ARGUMENT. OVERFLOW.
-SERIATIM_API seriatim_status seriatim_workspace_bytes_for(const seriatim_geometry* geometry, int64_t max_visible_tokens,
-                                                          int32_t concurrency, int64_t* bytes, seriatim_error* error);
-// Takes   executor or NULL: the calling thread; kernels or NULL: as seriatim_kernels_chosen says
-// Errors  INVALID_ARGUMENT. NOT_FOUND: kernels. OVERFLOW. OUT_OF_MEMORY.
-SERIATIM_API seriatim_status seriatim_workspace_create(const seriatim_geometry* geometry, int64_t max_visible_tokens,
-                                                       seriatim_executor* executor, const char* kernels,
-                                                       seriatim_workspace** workspace, seriatim_error* error);
-SERIATIM_API seriatim_status seriatim_workspace_bytes(const seriatim_workspace* workspace, int64_t* bytes,
-                                                      seriatim_error* error);
-SERIATIM_API seriatim_status seriatim_workspace_work(const seriatim_workspace* workspace, seriatim_work* work,
-                                                     seriatim_error* error);
-SERIATIM_API seriatim_status seriatim_workspace_clear_work(seriatim_workspace* workspace, seriatim_error* error);
-SERIATIM_API void seriatim_workspace_destroy(seriatim_workspace* workspace);
-
-typedef struct seriatim_rows {  // of Q queries, in the caller's memory
-  int32_t* positions;           // [Q][stride]: ascending, -1 past each count
-  int64_t stride;               // entries from one row to the next; at least row_capacity
-  int32_t* counts;              // [Q]
-} seriatim_rows;
-
-// Scores, selects and expands: one row per query.
-// Takes   index_queries [Q, index_heads, index_dim] in index_dtype, finished; index_head_weights [Q, index_heads] f32,
-//         or NULL; positions [query_count] = [Q], each held by the layer
-// Gives   rows
-// Errors  INVALID_ARGUMENT (row = query). CAPACITY: more visible tokens than the workspace was made for. NOT_A_NUMBER.
-// Memory  the workspace alone.
-SERIATIM_API seriatim_status seriatim_plan(const seriatim_layer* layer, const seriatim_tensor* index_queries,
-                                           const seriatim_tensor* index_head_weights, const int64_t* positions,
-                                           int64_t query_count, int32_t nan_policy, seriatim_workspace* workspace,
-                                           const seriatim_rows* rows, seriatim_error* error);
-// Attends over rows that seriatim_plan or anyone else made; several layers may use the same rows.
-// Takes   queries [Q, query_heads, head_dim] in kv_dtype; sinks [sink_count] = [query_heads], or NULL with 0
-// Gives   output [Q, query_heads, value_dim] f32, bf16 or f16; lse [Q, query_heads] f32, or NULL
-// Errors  INVALID_ARGUMENT, NOT_CHRONOLOGICAL, NOT_FINITE, CAPACITY (row = query). OVERFLOW: index = the first head;
-//         the output and lse of every such head are NaN then, and all others are right.
-// Memory  the workspace alone.
-SERIATIM_API seriatim_status seriatim_attend(const seriatim_layer* layer, const seriatim_tensor* queries,
-                                             const int64_t* positions, int64_t query_count, const float* sinks,
-                                             int64_t sink_count, const seriatim_rows* rows,
-                                             seriatim_workspace* workspace, const seriatim_tensor* output,
-                                             const seriatim_tensor* lse, seriatim_error* error);
 
 #ifdef __cplusplus
 }  // extern "C"

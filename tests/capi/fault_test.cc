@@ -117,14 +117,11 @@ TEST_P(CAbiFault, MakingHandlesLeaksNothing) {
                 all(), heap_live_bytes),
             3);
   seriatim_cache_destroy(cache);
-  seriatim_workspace* workspace = nullptr;
-  EXPECT_GT(refuse_each(
-                [&](seriatim_error* error) {
-                  return seriatim_workspace_create(geometry_, 100, nullptr, nullptr, &workspace, error);
-                },
-                all(), heap_live_bytes),
+  seriatim_engine* engine = nullptr;
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_engine_create(nullptr, &engine, error); }, all(),
+                        heap_live_bytes),
             1);
-  seriatim_workspace_destroy(workspace);
+  seriatim_engine_destroy(engine);
 }
 
 TEST_P(CAbiFault, AFailedStepOfACacheChangesNothing) {

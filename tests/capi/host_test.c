@@ -136,50 +136,65 @@ static seriatim_status feed(seriatim_cache* cache, int64_t sequence, int64_t fir
   return status;
 }
 
+static seriatim_engine* new_engine(seriatim_executor* executor, const char* kernels) {
+  seriatim_engine_options options;
+  seriatim_engine* engine = NULL;
+  seriatim_engine_options_init(&options);
+  options.executor = executor;
+  options.kernels = kernels;
+  CHECK_OK(seriatim_engine_create(&options, &engine, &error));
+  return engine;
+}
+
 // ---- the tests
 
-static void an_engines_own_threads_give_the_same_bits(const seriatim_geometry* geometry, const seriatim_layer* layer) {
+static void an_engines_own_threads_give_the_same_bits(const seriatim_layer* layer) {
   pool threads = {kNone, 0, 0};
   seriatim_executor* executor = new_executor(&threads);
   seriatim_executor* own = NULL;
-  seriatim_workspace* workspace = NULL;
-  seriatim_workspace* second = NULL;
+  seriatim_engine_options options;
+  seriatim_engine* engine = new_engine(executor, NULL);
+  seriatim_engine* second = new_engine(executor, "reference");
   fill_batch(&tokens, 1, 0, 0, kTokens);
-  CHECK_OK(seriatim_workspace_create(geometry, kMost, executor, NULL, &workspace, &error));
-  CHECK_OK(seriatim_workspace_create(geometry, kMost, executor, "reference", &second, &error));
-  seriatim_executor_destroy(executor);  // the workspaces keep it
-  CHECK_OK(answer_batch(layer, &tokens, workspace, &got, &error));
+  seriatim_executor_destroy(executor);  // the engines keep it
+  CHECK_OK(answer_batch(layer, &tokens, engine, &got, &error));
   CHECK(threads.runs > 0 && same_answer(&got, &wanted, kTokens));
   CHECK_OK(answer_batch(layer, &tokens, second, &got, &error));
   CHECK(same_answer(&got, &wanted, kTokens));
-  seriatim_workspace_destroy(workspace);
+  seriatim_engine_destroy(engine);
   CHECK(threads.disposed == 0);
-  seriatim_workspace_destroy(second);
+  seriatim_engine_destroy(second);
   CHECK(threads.disposed == 1);
 
   CHECK_OK(seriatim_executor_create(2, &own, &error));
-  CHECK_OK(seriatim_workspace_create(geometry, kMost, own, NULL, &workspace, &error));
-  CHECK_OK(answer_batch(layer, &tokens, workspace, &got, &error));
+  engine = new_engine(own, NULL);
+  CHECK_OK(answer_batch(layer, &tokens, engine, &got, &error));
   CHECK(same_answer(&got, &wanted, kTokens));
-  seriatim_workspace_destroy(workspace);
+  seriatim_engine_destroy(engine);
   seriatim_executor_destroy(own);
+
+  seriatim_engine_options_init(&options);
+  options.threads = 2;
+  CHECK_OK(seriatim_engine_create(&options, &engine, &error));
+  CHECK_OK(answer_batch(layer, &tokens, engine, &got, &error));
+  CHECK(same_answer(&got, &wanted, kTokens));
+  seriatim_engine_destroy(engine);
 }
 
-static void a_faulty_executor_is_named(const seriatim_geometry* geometry, const seriatim_layer* layer) {
+static void a_faulty_executor_is_named(const seriatim_layer* layer) {
   static const misdeed faults[] = {kLeavesOneOut, kRunsOneTwice, kWrongWorker, kWrongUnit};
   size_t i;
   fill_batch(&tokens, 1, 0, 0, kTokens);
   for (i = 0; i < sizeof faults / sizeof faults[0]; ++i) {
     pool threads = {kNone, 0, 0};
     seriatim_executor* executor = new_executor(&threads);
-    seriatim_workspace* workspace = NULL;
-    CHECK_OK(seriatim_workspace_create(geometry, kMost, executor, NULL, &workspace, &error));
+    seriatim_engine* engine = new_engine(executor, NULL);
     threads.wrong = faults[i];
-    CHECK_FAILS(answer_batch(layer, &tokens, workspace, &got, &error), SERIATIM_INVALID_ARGUMENT, "executor");
+    CHECK_FAILS(answer_batch(layer, &tokens, engine, &got, &error), SERIATIM_INVALID_ARGUMENT, "executor");
     threads.wrong = kNone;
-    CHECK_OK(answer_batch(layer, &tokens, workspace, &got, &error));
+    CHECK_OK(answer_batch(layer, &tokens, engine, &got, &error));
     CHECK(same_answer(&got, &wanted, kTokens));
-    seriatim_workspace_destroy(workspace);
+    seriatim_engine_destroy(engine);
     seriatim_executor_destroy(executor);
     CHECK(threads.disposed == 1);
   }
@@ -279,7 +294,6 @@ static void pages_come_from_a_region(const seriatim_geometry* geometry) {
 
 typedef struct reader {
   const seriatim_cache* cache;
-  const seriatim_geometry* geometry;
   int64_t sequence;
   int wrong;
   int64_t answered;
@@ -289,11 +303,11 @@ static void* read_beside(void* argument) {
   reader* self = argument;
   batch* asked = malloc(sizeof *asked);
   answer* told = malloc(sizeof *told);
-  seriatim_workspace* workspace = NULL;
+  seriatim_engine* engine = NULL;
   seriatim_error fault;
   int turn;
   seriatim_error_init(&fault);
-  if (seriatim_workspace_create(self->geometry, kMost, NULL, NULL, &workspace, &fault) != SERIATIM_OK) self->wrong = 1;
+  if (seriatim_engine_create(NULL, &engine, &fault) != SERIATIM_OK) self->wrong = 1;
   for (turn = 0; turn < kReaderTurns; ++turn) {
     seriatim_snapshot* snapshot = NULL;
     seriatim_layer layer;
@@ -304,13 +318,13 @@ static void* read_beside(void* argument) {
     if (seriatim_layer_run(&layer, &anchor, &count, &fault) != SERIATIM_OK) self->wrong = 1;
     fill_batch(asked, 1, 0, 0, count);
     if (count > 0) {
-      if (answer_batch(&layer, asked, workspace, told, &fault) != SERIATIM_OK) self->wrong = 1;
+      if (answer_batch(&layer, asked, engine, told, &fault) != SERIATIM_OK) self->wrong = 1;
       if (!same_answer(told, &wanted, count)) self->wrong = 1;
     }
     self->answered += count;
     seriatim_snapshot_destroy(snapshot);
   }
-  seriatim_workspace_destroy(workspace);
+  seriatim_engine_destroy(engine);
   free(told);
   free(asked);
   return NULL;
@@ -327,7 +341,6 @@ static void readers_run_beside_a_writer(const seriatim_geometry* geometry) {
   CHECK_OK(feed(cache, sequence, 0, 100, &tokens, &error));
   for (i = 0; i < 2; ++i) {
     readers[i].cache = cache;
-    readers[i].geometry = geometry;
     readers[i].sequence = sequence;
     readers[i].wrong = 0;
     readers[i].answered = 0;
@@ -346,7 +359,7 @@ static void readers_run_beside_a_writer(const seriatim_geometry* geometry) {
 int main(void) {
   seriatim_geometry* geometry;
   seriatim_cache* cache;
-  seriatim_workspace* workspace = NULL;
+  seriatim_engine* engine = model_engine();
   seriatim_snapshot* snapshot = NULL;
   seriatim_layer layer;
   int64_t sequence = -1;
@@ -357,10 +370,9 @@ int main(void) {
   CHECK_OK(feed(cache, sequence, 0, kTokens, &tokens, &error));
   CHECK_OK(seriatim_cache_snapshot(cache, sequence, &snapshot, &error));
   layer = layer_of_snapshot(snapshot, 0);
-  CHECK_OK(seriatim_workspace_create(geometry, kMost, NULL, NULL, &workspace, &error));
-  CHECK_OK(answer_batch(&layer, &tokens, workspace, &wanted, &error));
-  an_engines_own_threads_give_the_same_bits(geometry, &layer);
-  a_faulty_executor_is_named(geometry, &layer);
+  CHECK_OK(answer_batch(&layer, &tokens, engine, &wanted, &error));
+  an_engines_own_threads_give_the_same_bits(&layer);
+  a_faulty_executor_is_named(&layer);
   callbacks_that_are_refused();
   an_engines_own_memory_is_counted_and_returned(geometry);
   memory_that_is_refused_changes_nothing(geometry, 0);
@@ -368,7 +380,7 @@ int main(void) {
   pages_come_from_a_region(geometry);
   readers_run_beside_a_writer(geometry);
   seriatim_snapshot_destroy(snapshot);
-  seriatim_workspace_destroy(workspace);
+  seriatim_engine_destroy(engine);
   seriatim_cache_destroy(cache);
   seriatim_geometry_destroy(geometry);
   return checks_end();

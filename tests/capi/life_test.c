@@ -22,12 +22,6 @@ static seriatim_cache* new_cache(const seriatim_geometry* geometry) {
   return cache;
 }
 
-static seriatim_workspace* new_workspace(const seriatim_geometry* geometry) {
-  seriatim_workspace* workspace = NULL;
-  CHECK_OK(seriatim_workspace_create(geometry, kMost, NULL, NULL, &workspace, &error));
-  return workspace;
-}
-
 static void append_all(seriatim_transaction* step, int64_t sequence, int64_t text, int64_t first, int64_t count) {
   int64_t layer;
   for (layer = 0; layer < kLayers; ++layer) {
@@ -57,20 +51,20 @@ static int64_t tokens_of(const seriatim_cache* cache, int64_t sequence) {
 }
 
 static void ask(const seriatim_cache* cache, int64_t sequence, int64_t text, int64_t layer, int64_t first,
-                int64_t count, seriatim_workspace* workspace, answer* result) {
+                int64_t count, seriatim_engine* engine, answer* result) {
   seriatim_snapshot* snapshot = NULL;
   seriatim_layer read;
   CHECK_OK(seriatim_cache_snapshot(cache, sequence, &snapshot, &error));
   read = layer_of_snapshot(snapshot, layer);
   fill_batch(&tokens, text, layer, first, count);
-  CHECK_OK(answer_batch(&read, &tokens, workspace, result, &error));
+  CHECK_OK(answer_batch(&read, &tokens, engine, result, &error));
   CHECK_OK(seriatim_snapshot_check(snapshot, &error));
   seriatim_snapshot_destroy(snapshot);
 }
 
 // Whether a sequence answers as one that was fed `count` tokens of `text` from `first` in one go.
 static void check_holds(const seriatim_cache* cache, int64_t sequence, int64_t text, int64_t first, int64_t count,
-                        const seriatim_geometry* geometry, seriatim_workspace* workspace) {
+                        const seriatim_geometry* geometry, seriatim_engine* engine) {
   seriatim_cache* fresh = new_cache(geometry);
   int64_t other = -1;
   int64_t layer;
@@ -78,8 +72,8 @@ static void check_holds(const seriatim_cache* cache, int64_t sequence, int64_t t
   feed(fresh, other, text, first, count);
   CHECK(tokens_of(cache, sequence) == count);
   for (layer = 0; layer < kLayers; ++layer) {
-    ask(fresh, other, text, layer, first, count, workspace, &wanted);
-    ask(cache, sequence, text, layer, first, count, workspace, &got);
+    ask(fresh, other, text, layer, first, count, engine, &wanted);
+    ask(cache, sequence, text, layer, first, count, engine, &got);
     CHECK(same_answer(&got, &wanted, count));
   }
   seriatim_cache_destroy(fresh);
@@ -97,8 +91,7 @@ static void check_rows(const seriatim_geometry* geometry, int64_t anchor, int64_
 
 // A staged token is visible to its own query; the commit changes no bit.
 static void staged_and_published_answers_are_the_same(seriatim_cache* cache, int64_t sequence,
-                                                      const seriatim_geometry* geometry,
-                                                      seriatim_workspace* workspace) {
+                                                      const seriatim_geometry* geometry, seriatim_engine* engine) {
   seriatim_transaction* step = NULL;
   seriatim_layer staged;
   seriatim_work work;
@@ -107,18 +100,18 @@ static void staged_and_published_answers_are_the_same(seriatim_cache* cache, int
   CHECK(tokens_of(cache, sequence) == 0);
   staged = layer_of_transaction(step, sequence, 1);
   fill_batch(&tokens, 1, 1, 7, kFirst);
-  CHECK_OK(answer_batch(&staged, &tokens, workspace, &wanted, &error));
+  CHECK_OK(answer_batch(&staged, &tokens, engine, &wanted, &error));
   CHECK_OK(seriatim_transaction_commit(step, &error));
   CHECK_FAILS(seriatim_transaction_commit(step, &error), SERIATIM_INVALID_ARGUMENT, "transaction");
   seriatim_transaction_destroy(step);
-  ask(cache, sequence, 1, 1, 7, kFirst, workspace, &got);
+  ask(cache, sequence, 1, 1, 7, kFirst, engine, &got);
   CHECK(same_answer(&got, &wanted, kFirst));
   check_rows(geometry, 7, kFirst);
   seriatim_work_init(&work);
-  CHECK_OK(seriatim_workspace_work(workspace, &work, &error));
+  CHECK_OK(seriatim_engine_work(engine, &work, &error));
   CHECK(work.queries > 0 && work.dense_rows > 0 && work.groups_selected > 0);
-  CHECK_OK(seriatim_workspace_clear_work(workspace, &error));
-  CHECK_OK(seriatim_workspace_work(workspace, &work, &error));
+  CHECK_OK(seriatim_engine_clear_work(engine, &error));
+  CHECK_OK(seriatim_engine_work(engine, &work, &error));
   CHECK(work.queries == 0 && work.row_tokens == 0);
 }
 
@@ -149,7 +142,7 @@ static void below_the_budget_it_is_dense(const seriatim_geometry* geometry) {
 }
 
 static void transactions_end_in_every_way(seriatim_cache* cache, int64_t sequence, const seriatim_geometry* geometry,
-                                          seriatim_workspace* workspace) {
+                                          seriatim_engine* engine) {
   seriatim_transaction* step = NULL;
   CHECK_OK(seriatim_cache_begin(cache, &step, &error));
   append_all(step, sequence, 1, 7 + kFirst, kMore);
@@ -166,33 +159,33 @@ static void transactions_end_in_every_way(seriatim_cache* cache, int64_t sequenc
   append_all(step, sequence, 1, 7 + kFirst + 10, 3);
   CHECK_OK(seriatim_transaction_commit_prefix(step, 12, &error));
   seriatim_transaction_destroy(step);
-  check_holds(cache, sequence, 1, 7, kFirst + 12, geometry, workspace);
+  check_holds(cache, sequence, 1, 7, kFirst + 12, geometry, engine);
 }
 
 static void forks_and_cuts(seriatim_cache* cache, int64_t sequence, const seriatim_geometry* geometry,
-                           seriatim_workspace* workspace) {
+                           seriatim_engine* engine) {
   int64_t forked = -1;
   int64_t copied = -1;
   CHECK_OK(seriatim_cache_fork(cache, sequence, &forked, &error));
   CHECK_OK(seriatim_cache_truncate(cache, forked, 101, &error));
   feed(cache, forked, 1, 7 + 101, 20);
-  check_holds(cache, forked, 1, 7, 121, geometry, workspace);
-  check_holds(cache, sequence, 1, 7, kFirst + 12, geometry, workspace);
+  check_holds(cache, forked, 1, 7, 121, geometry, engine);
+  check_holds(cache, sequence, 1, 7, kFirst + 12, geometry, engine);
   CHECK_OK(seriatim_cache_evict_prefix(cache, forked, 18, &error));
-  check_holds(cache, forked, 1, 25, 103, geometry, workspace);
+  check_holds(cache, forked, 1, 25, 103, geometry, engine);
   CHECK_OK(seriatim_cache_add(cache, 11, &copied, &error));
   CHECK_OK(seriatim_cache_copy(cache, sequence, 11, 90, copied, &error));
-  check_holds(cache, copied, 1, 11, 90, geometry, workspace);
+  check_holds(cache, copied, 1, 11, 90, geometry, engine);
   CHECK_OK(seriatim_cache_reset(cache, copied, 3, &error));
   CHECK(tokens_of(cache, copied) == 0);
   feed(cache, copied, 2, 3, 40);
-  check_holds(cache, copied, 2, 3, 40, geometry, workspace);
+  check_holds(cache, copied, 2, 3, 40, geometry, engine);
   CHECK_OK(seriatim_cache_remove(cache, forked, &error));
   CHECK_FAILS(seriatim_cache_truncate(cache, forked, 1, &error), SERIATIM_NOT_FOUND, "sequence");
   CHECK_OK(seriatim_cache_remove(cache, copied, &error));
 }
 
-static void a_snapshot_stays_what_it_was(seriatim_cache* cache, int64_t sequence, seriatim_workspace* workspace) {
+static void a_snapshot_stays_what_it_was(seriatim_cache* cache, int64_t sequence, seriatim_engine* engine) {
   seriatim_snapshot* before = NULL;
   seriatim_snapshot* shared = NULL;
   seriatim_layer read;
@@ -200,10 +193,10 @@ static void a_snapshot_stays_what_it_was(seriatim_cache* cache, int64_t sequence
   CHECK_OK(seriatim_cache_snapshot(cache, sequence, &before, &error));
   CHECK_OK(seriatim_snapshot_copy(before, &shared, &error));
   seriatim_snapshot_destroy(before);
-  ask(cache, sequence, 1, 0, 7, kFirst, workspace, &wanted);
+  ask(cache, sequence, 1, 0, 7, kFirst, engine, &wanted);
   CHECK_OK(seriatim_cache_truncate(cache, sequence, 5, &error));
   read = layer_of_snapshot(shared, 0);
-  CHECK_OK(answer_batch(&read, &tokens, workspace, &got, &error));
+  CHECK_OK(answer_batch(&read, &tokens, engine, &got, &error));
   CHECK(same_answer(&got, &wanted, kFirst));
   CHECK_OK(seriatim_layer_token(&read, 7 + 33, 1, &token, &error));
   CHECK(memcmp(token.key, tokens.keys + (33 * kKvHeads + 1) * kDim, kDim * sizeof(float)) == 0);
@@ -217,7 +210,7 @@ static void a_snapshot_stays_what_it_was(seriatim_cache* cache, int64_t sequence
 }
 
 static void saved_and_restored(seriatim_cache* cache, int64_t sequence, const char* path,
-                               const seriatim_geometry* geometry, seriatim_workspace* workspace) {
+                               const seriatim_geometry* geometry, seriatim_engine* engine) {
   seriatim_cache_file_info info;
   seriatim_saved_sequence saved[2];
   seriatim_geometry* file_geometry = NULL;
@@ -248,8 +241,8 @@ static void saved_and_restored(seriatim_cache* cache, int64_t sequence, const ch
     CHECK_FAILS(seriatim_cache_truncate(other, 0, 0, &error), SERIATIM_NOT_FOUND, "sequence");
     CHECK_OK(seriatim_cache_restore(other, path, mode, pairs, 3, &count, &error));
     CHECK(count == 2 && pairs[0].saved == sequence && pairs[1].saved == second);
-    check_holds(other, pairs[0].id, 1, 7, kFirst, geometry, workspace);
-    check_holds(other, pairs[1].id, 2, 0, 70, geometry, workspace);
+    check_holds(other, pairs[0].id, 1, 7, kFirst, geometry, engine);
+    check_holds(other, pairs[1].id, 2, 0, 70, geometry, engine);
     seriatim_cache_bytes_init(&bytes);
     CHECK_OK(seriatim_cache_get_bytes(other, &bytes, &error));
     CHECK((bytes.mapped > 0) == (mode != SERIATIM_RESTORE_COPY));
@@ -277,38 +270,33 @@ int main(int argc, char** argv) {
   const char* path = argc > 1 ? argv[1] : "capi_life_test.cache";
   seriatim_geometry* geometry;
   seriatim_cache* cache;
-  seriatim_workspace* workspace;
+  seriatim_engine* engine;
   seriatim_snapshot* last = NULL;
   seriatim_layer read;
   int64_t sequence = -1;
-  int64_t needed = 0;
-  int64_t held = 0;
   seriatim_error_init(&error);
   geometry = model_geometry();
   cache = new_cache(geometry);
-  workspace = new_workspace(geometry);
-  CHECK_OK(seriatim_workspace_bytes_for(geometry, kMost, 1, &needed, &error));
-  CHECK_OK(seriatim_workspace_bytes(workspace, &held, &error));
-  CHECK(needed > 0 && needed == held);
+  engine = model_engine();
   CHECK_OK(seriatim_cache_add(cache, 7, &sequence, &error));
-  staged_and_published_answers_are_the_same(cache, sequence, geometry, workspace);
+  staged_and_published_answers_are_the_same(cache, sequence, geometry, engine);
   below_the_budget_it_is_dense(geometry);
-  transactions_end_in_every_way(cache, sequence, geometry, workspace);
-  forks_and_cuts(cache, sequence, geometry, workspace);
-  a_snapshot_stays_what_it_was(cache, sequence, workspace);
-  saved_and_restored(cache, sequence, path, geometry, workspace);
+  transactions_end_in_every_way(cache, sequence, geometry, engine);
+  forks_and_cuts(cache, sequence, geometry, engine);
+  a_snapshot_stays_what_it_was(cache, sequence, engine);
+  saved_and_restored(cache, sequence, path, geometry, engine);
 
   // Handles go in any order: the snapshot reads on when cache and geometry are gone.
-  ask(cache, sequence, 1, 1, 7, kFirst, workspace, &wanted);
+  ask(cache, sequence, 1, 1, 7, kFirst, engine, &wanted);
   CHECK_OK(seriatim_cache_snapshot(cache, sequence, &last, &error));
   bytes_are_told_and_given_back(cache, sequence);
   seriatim_cache_destroy(cache);
   seriatim_geometry_destroy(geometry);
   read = layer_of_snapshot(last, 1);
   fill_batch(&tokens, 1, 1, 7, kFirst);
-  CHECK_OK(answer_batch(&read, &tokens, workspace, &got, &error));
+  CHECK_OK(answer_batch(&read, &tokens, engine, &got, &error));
   CHECK(same_answer(&got, &wanted, kFirst));
-  seriatim_workspace_destroy(workspace);
+  seriatim_engine_destroy(engine);
   seriatim_snapshot_destroy(last);
   return checks_end();
 }

@@ -63,7 +63,7 @@ void fill_batch(batch* tokens, int64_t text, int64_t layer, int64_t first, int64
   tokens->count = count;
 }
 
-static seriatim_tensor tensor(const float* data, int32_t rank, int64_t a, int64_t b, int64_t c) {
+seriatim_tensor model_tensor(const float* data, int32_t rank, int64_t a, int64_t b, int64_t c) {
   int64_t shape[3];
   seriatim_tensor made;
   shape[0] = a;
@@ -76,30 +76,54 @@ static seriatim_tensor tensor(const float* data, int32_t rank, int64_t a, int64_
 
 seriatim_status append_batch(seriatim_transaction* transaction, int64_t sequence, int64_t layer, const batch* tokens,
                              seriatim_error* error) {
-  const seriatim_tensor keys = tensor(tokens->keys, 3, tokens->count, kKvHeads, kDim);
-  const seriatim_tensor values = tensor(tokens->values, 3, tokens->count, kKvHeads, kDim);
-  const seriatim_tensor index_keys = tensor(tokens->index_keys, 2, tokens->count, kIndexDim, 0);
+  const seriatim_tensor keys = model_tensor(tokens->keys, 3, tokens->count, kKvHeads, kDim);
+  const seriatim_tensor values = model_tensor(tokens->values, 3, tokens->count, kKvHeads, kDim);
+  const seriatim_tensor index_keys = model_tensor(tokens->index_keys, 2, tokens->count, kIndexDim, 0);
   return seriatim_transaction_append(transaction, sequence, layer, tokens->positions[0], &keys, &values, &index_keys,
                                      NULL, error);
 }
 
-seriatim_status answer_batch(const seriatim_layer* layer, const batch* asked, seriatim_workspace* workspace,
-                             answer* result, seriatim_error* error) {
-  const seriatim_tensor index_queries = tensor(asked->index_queries, 3, asked->count, kIndexHeads, kIndexDim);
-  const seriatim_tensor queries = tensor(asked->queries, 3, asked->count, kHeads, kDim);
-  const seriatim_tensor output = tensor(result->output, 3, asked->count, kHeads, kDim);
-  const seriatim_tensor lse = tensor(result->lse, 2, asked->count, kHeads, 0);
-  seriatim_rows rows;
+seriatim_engine* model_engine(void) {
+  seriatim_engine* engine = NULL;
+  seriatim_error error;
+  seriatim_error_init(&error);
+  CHECK_OK(seriatim_engine_create(NULL, &engine, &error));
+  return engine;
+}
+
+seriatim_plan_ask plan_of(const seriatim_layer* layer, const batch* asked) {
+  seriatim_plan_ask ask;
+  seriatim_plan_ask_init(&ask);
+  ask.layer = *layer;
+  ask.index_queries = model_tensor(asked->index_queries, 3, asked->count, kIndexHeads, kIndexDim);
+  ask.positions = asked->positions;
+  ask.query_count = asked->count;
+  return ask;
+}
+
+seriatim_attend_ask attend_of(const seriatim_layer* layer, const batch* asked) {
+  seriatim_attend_ask ask;
+  seriatim_attend_ask_init(&ask);
+  ask.layer = *layer;
+  ask.queries = model_tensor(asked->queries, 3, asked->count, kHeads, kDim);
+  ask.positions = asked->positions;
+  ask.query_count = asked->count;
+  return ask;
+}
+
+seriatim_status answer_batch(const seriatim_layer* layer, const batch* asked, seriatim_engine* engine, answer* result,
+                             seriatim_error* error) {
+  const seriatim_plan_ask plan = plan_of(layer, asked);
+  const seriatim_attend_ask attend = attend_of(layer, asked);
+  const seriatim_tensor output = model_tensor(result->output, 3, asked->count, kHeads, kDim);
+  const seriatim_tensor lse = model_tensor(result->lse, 2, asked->count, kHeads, 0);
+  const seriatim_rows rows = {result->rows, kCapacity, result->counts};
+  const seriatim_const_rows planned = {result->rows, kCapacity, result->counts};
   seriatim_status status;
   memset(result, 0x5a, sizeof *result);
-  rows.positions = result->rows;
-  rows.stride = kCapacity;
-  rows.counts = result->counts;
-  status = seriatim_plan(layer, &index_queries, NULL, asked->positions, asked->count, SERIATIM_NAN_REFUSE, workspace,
-                         &rows, error);
+  status = seriatim_plan(engine, &plan, 1, SERIATIM_NAN_REFUSE, &rows, error);
   if (status != SERIATIM_OK) return status;
-  return seriatim_attend(layer, &queries, asked->positions, asked->count, NULL, 0, &rows, workspace, &output, &lse,
-                         error);
+  return seriatim_attend(engine, &attend, 1, &planned, &output, &lse, error);
 }
 
 int same_answer(const answer* a, const answer* b, int64_t count) {
@@ -112,16 +136,15 @@ int same_answer(const answer* a, const answer* b, int64_t count) {
 
 seriatim_layer layer_of_snapshot(const seriatim_snapshot* snapshot, int64_t layer) {
   seriatim_layer made;
+  memset(&made, 0, sizeof made);
   made.snapshot = snapshot;
-  made.transaction = NULL;
-  made.sequence = 0;
   made.layer = layer;
   return made;
 }
 
 seriatim_layer layer_of_transaction(const seriatim_transaction* transaction, int64_t sequence, int64_t layer) {
   seriatim_layer made;
-  made.snapshot = NULL;
+  memset(&made, 0, sizeof made);
   made.transaction = transaction;
   made.sequence = sequence;
   made.layer = layer;

@@ -45,10 +45,17 @@ void fill_batch(batch* tokens, int64_t text, int64_t layer, int64_t first, int64
 seriatim_status append_batch(seriatim_transaction* transaction, int64_t sequence, int64_t layer, const batch* tokens,
                              seriatim_error* error);
 // Plans, attends and checks every row's form. `result` is filled with marks first, so that what is not written shows.
-seriatim_status answer_batch(const seriatim_layer* layer, const batch* asked, seriatim_workspace* workspace,
-                             answer* result, seriatim_error* error);
+seriatim_status answer_batch(const seriatim_layer* layer, const batch* asked, seriatim_engine* engine, answer* result,
+                             seriatim_error* error);
 // Whether the first `count` queries got the same bits.
 int same_answer(const answer* a, const answer* b, int64_t count);
+
+seriatim_engine* model_engine(void);  // the calling thread
+
+seriatim_plan_ask plan_of(const seriatim_layer* layer, const batch* asked);
+seriatim_attend_ask attend_of(const seriatim_layer* layer, const batch* asked);
+// A dense f32 view.
+seriatim_tensor model_tensor(const float* data, int32_t rank, int64_t a, int64_t b, int64_t c);
 
 seriatim_layer layer_of_snapshot(const seriatim_snapshot* snapshot, int64_t layer);
 seriatim_layer layer_of_transaction(const seriatim_transaction* transaction, int64_t sequence, int64_t layer);

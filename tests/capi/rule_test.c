@@ -72,7 +72,8 @@ static void the_parts_give_the_planned_row(const seriatim_geometry* geometry) {
   seriatim_cache_options options;
   seriatim_cache* cache = NULL;
   seriatim_transaction* step = NULL;
-  seriatim_workspace* workspace = NULL;
+  seriatim_engine_options engine_options;
+  seriatim_engine* engine = NULL;
   seriatim_layer layer;
   int64_t sequence = -1, entries = 0, count = -1;
   fill_batch(&tokens, 3, 0, 0, kTokens);
@@ -91,17 +92,19 @@ static void the_parts_give_the_planned_row(const seriatim_geometry* geometry) {
   seriatim_cache_options_init(&options);
   options.capacity_tokens = 512;
   CHECK_OK(seriatim_cache_create(geometry, &options, &cache, &error));
-  CHECK_OK(seriatim_workspace_create(geometry, kMost, NULL, "reference", &workspace, &error));
+  seriatim_engine_options_init(&engine_options);
+  engine_options.kernels = "reference";
+  CHECK_OK(seriatim_engine_create(&engine_options, &engine, &error));
   CHECK_OK(seriatim_cache_add(cache, 0, &sequence, &error));
   CHECK_OK(seriatim_cache_begin(cache, &step, &error));
   CHECK_OK(append_batch(step, sequence, 0, &tokens, &error));
   layer = layer_of_transaction(step, sequence, 0);
-  CHECK_OK(answer_batch(&layer, &tokens, workspace, &planned, &error));
+  CHECK_OK(answer_batch(&layer, &tokens, engine, &planned, &error));
   CHECK(count == kBudget + kTokens % kGroup && planned.counts[kTokens - 1] == count);
   CHECK(memcmp(row, planned.rows + (kTokens - 1) * kCapacity, sizeof row) == 0);
   seriatim_cache_destroy(cache);  // before its transaction
   seriatim_transaction_destroy(step);
-  seriatim_workspace_destroy(workspace);
+  seriatim_engine_destroy(engine);
 }
 
 static void queries_are_prepared(const seriatim_geometry* geometry) {

@@ -23,8 +23,7 @@ using Handle = std::unique_ptr<T, Destroy<T, kDestroy>>;
 using CGeometry = Handle<seriatim_geometry, seriatim_geometry_destroy>;
 using CCache = Handle<seriatim_cache, seriatim_cache_destroy>;
 using CTransaction = Handle<seriatim_transaction, seriatim_transaction_destroy>;
-using CWorkspace = Handle<seriatim_workspace, seriatim_workspace_destroy>;
-using CExecutor = Handle<seriatim_executor, seriatim_executor_destroy>;
+using CEngine = Handle<seriatim_engine, seriatim_engine_destroy>;
 
 class CError : public seriatim_error {
  public:
@@ -77,14 +76,13 @@ class CStory {
     EXPECT_EQ(seriatim_geometry_create(&geometry, &made_geometry, &error_), SERIATIM_OK) << error_.message;
     geometry_.reset(made_geometry);
     make_cache(kernels);
-    seriatim_executor* executor = nullptr;
-    EXPECT_EQ(seriatim_executor_create(threads, &executor, &error_), SERIATIM_OK) << error_.message;
-    const CExecutor held(executor);
-    seriatim_workspace* workspace = nullptr;
-    EXPECT_EQ(seriatim_workspace_create(geometry_.get(), story.tokens(), executor, kernels, &workspace, &error_),
-              SERIATIM_OK)
-        << error_.message;
-    workspace_.reset(workspace);
+    seriatim_engine_options engine_options;
+    seriatim_engine_options_init(&engine_options);
+    engine_options.kernels = kernels;
+    engine_options.threads = threads;
+    seriatim_engine* engine = nullptr;
+    EXPECT_EQ(seriatim_engine_create(&engine_options, &engine, &error_), SERIATIM_OK) << error_.message;
+    engine_.reset(engine);
   }
 
   Answers answers(std::int64_t chunk) {
@@ -130,20 +128,24 @@ class CStory {
     for (std::int64_t t = first; t < first + count; ++t) positions.push_back(story_.anchor + t);
     const Rows places = all.rows_from(first);
     const seriatim_rows rows{places.positions, places.stride, places.counts};
-    const seriatim_tensor index_queries = c_tensor(story_.index_queries.rows(first, count));
+    const seriatim_const_rows planned{places.positions, places.stride, places.counts};
     const bool weighted = story_.head_weights.elements() > 0;
     const seriatim_tensor weights = weighted ? c_tensor(story_.head_weights.rows(first, count)) : seriatim_tensor{};
-    ASSERT_EQ(seriatim_plan(&layer, &index_queries, weighted ? &weights : nullptr, positions.data(), count,
-                            SERIATIM_NAN_REFUSE, workspace_.get(), &rows, &error_),
-              SERIATIM_OK)
+    const seriatim_plan_ask plan{
+        sizeof plan,      layer, c_tensor(story_.index_queries.rows(first, count)), weighted ? &weights : nullptr,
+        positions.data(), count};
+    ASSERT_EQ(seriatim_plan(engine_.get(), &plan, 1, SERIATIM_NAN_REFUSE, &rows, &error_), SERIATIM_OK)
         << error_.message;
-    const seriatim_tensor queries = c_tensor(story_.queries.rows(first, count));
+    const seriatim_attend_ask attend{sizeof attend,
+                                     layer,
+                                     c_tensor(story_.queries.rows(first, count)),
+                                     positions.data(),
+                                     count,
+                                     story_.sinks.data(),
+                                     static_cast<std::int64_t>(story_.sinks.size())};
     const seriatim_tensor output = c_tensor(all.output.rows(first, count));
     const seriatim_tensor lse = c_tensor(all.lse.rows(first, count));
-    ASSERT_EQ(seriatim_attend(&layer, &queries, positions.data(), count, story_.sinks.data(),
-                              static_cast<std::int64_t>(story_.sinks.size()), &rows, workspace_.get(), &output, &lse,
-                              &error_),
-              SERIATIM_OK)
+    ASSERT_EQ(seriatim_attend(engine_.get(), &attend, 1, &planned, &output, &lse, &error_), SERIATIM_OK)
         << error_.message;
   }
 
@@ -151,7 +153,7 @@ class CStory {
   CError error_;
   CGeometry geometry_;
   CCache cache_;
-  CWorkspace workspace_;
+  CEngine engine_;
   std::int64_t sequence_ = -1;
 };
 

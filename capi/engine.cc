@@ -1,0 +1,136 @@
+#include "base/checked.hpp"
+#include "base/format.hpp"
+#include "call.hpp"
+#include "convert.hpp"
+#include "handles.hpp"
+
+using namespace seriatim;
+using namespace seriatim::capi;
+
+namespace {
+
+constexpr std::int32_t kMostThreads = 1024;
+
+// What runs an engine's work on the host: the caller's executor, threads of the library's own, or the calling thread.
+Status take_executor(const seriatim_engine_options& from, std::shared_ptr<Executor>& to) {
+  if (Status s = check_choice("threads", from.threads, kMostThreads); !s.ok()) return s;
+  if (from.executor != nullptr) {
+    if (from.threads != 1) return invalid("threads", "given beside an executor, which has its own");
+    to = from.executor->executor;
+  } else if (from.threads != 1) {
+    to = make_executor(from.threads);
+    if (to == nullptr) return Status::error(Code::kOutOfMemory, "threads", "threads: the system refused memory");
+  }
+  return {};
+}
+
+Status take_limits(const seriatim_step_limits* given, StepLimits& taken) {
+  seriatim_step_limits limits;
+  seriatim_step_limits_init(&limits);
+  if (Status s = take_struct("limits", given, limits); !s.ok()) return s;
+  taken = {limits.visible_tokens, limits.queries, limits.asks};
+  return {};
+}
+
+}  // namespace
+
+void seriatim_engine_options_init(seriatim_engine_options* options) {
+  if (options == nullptr) return;
+  *options = {};
+  options->struct_size = sizeof *options;
+  options->threads = 1;
+}
+
+void seriatim_step_limits_init(seriatim_step_limits* limits) {
+  if (limits == nullptr) return;
+  *limits = {};
+  limits->struct_size = sizeof *limits;
+}
+
+void seriatim_work_init(seriatim_work* work) {
+  if (work == nullptr) return;
+  *work = {};
+  work->struct_size = sizeof *work;
+}
+
+seriatim_status seriatim_engine_create(const seriatim_engine_options* options, seriatim_engine** engine,
+                                       seriatim_error* error) {
+  return call(error, [&]() -> Status {
+    if (Status s = need({{"engine", engine}}); !s.ok()) return s;
+    seriatim_engine_options taken;
+    seriatim_engine_options_init(&taken);
+    if (options != nullptr) {
+      if (Status s = take_struct("options", options, taken); !s.ok()) return s;
+    }
+    if (Status s = check_reserved("options", taken.reserved); !s.ok()) return s;
+    Kernels kernels = default_kernels();
+    if (Status s = take_kernels(taken.kernels, kernels); !s.ok()) return s;
+    std::shared_ptr<Executor> shared;
+    std::unique_ptr<WatchedExecutor> watched;
+    if (Status s = take_executor(taken, shared); !s.ok()) return s;
+    if (taken.executor != nullptr && taken.executor->custom) watched = std::make_unique<WatchedExecutor>(*shared);
+    Executor& runs = watched != nullptr ? *watched : shared != nullptr ? *shared : serial_executor();
+    auto made = Engine::host(runs, kernels);
+    if (!made.ok()) return made.status();
+    *engine = new seriatim_engine{std::move(shared), std::move(watched), std::move(*made), {}};
+    return {};
+  });
+}
+
+seriatim_status seriatim_engine_bytes_for(const seriatim_engine* engine, const seriatim_geometry* geometry,
+                                          const seriatim_step_limits* limits, std::int64_t* bytes,
+                                          seriatim_error* error) {
+  return call(error, [&]() -> Status {
+    if (Status s = need({{"engine", engine}, {"geometry", geometry}, {"bytes", bytes}}); !s.ok()) return s;
+    StepLimits taken;
+    if (Status s = take_limits(limits, taken); !s.ok()) return s;
+    const auto scratch = engine->engine.bytes_for(geometry->geometry, taken);
+    if (!scratch.ok()) return scratch.status();
+    const auto asks = AskScratch::bytes_for(taken.asks);
+    const auto sum = asks ? checked_add(*scratch, *asks) : asks;
+    if (!sum) return Status::error(Code::kOverflow, "asks", "asks: bytes past 64 bits");
+    *bytes = *sum;
+    return {};
+  });
+}
+
+seriatim_status seriatim_engine_reserve(seriatim_engine* engine, const seriatim_geometry* geometry,
+                                        const seriatim_step_limits* limits, seriatim_error* error) {
+  return call(error, [&]() -> Status {
+    if (Status s = need({{"engine", engine}, {"geometry", geometry}}); !s.ok()) return s;
+    StepLimits taken;
+    if (Status s = take_limits(limits, taken); !s.ok()) return s;
+    if (const auto known = engine->engine.bytes_for(geometry->geometry, taken); !known.ok()) return known.status();
+    engine->scratch.reserve(taken.asks);
+    return engine->engine.reserve(geometry->geometry, taken);
+  });
+}
+
+seriatim_status seriatim_engine_bytes(const seriatim_engine* engine, std::int64_t* bytes, seriatim_error* error) {
+  return call(error, [&]() -> Status {
+    if (Status s = need({{"engine", engine}, {"bytes", bytes}}); !s.ok()) return s;
+    *bytes = engine->engine.bytes() + engine->scratch.bytes();
+    return {};
+  });
+}
+
+seriatim_status seriatim_engine_work(const seriatim_engine* engine, seriatim_work* work, seriatim_error* error) {
+  return call(error, [&]() -> Status {
+    if (Status s = need({{"engine", engine}}); !s.ok()) return s;
+    if (Status s = check_output_bytes("work", work); !s.ok()) return s;
+    const WorkDone done = engine->engine.done();
+    give_struct(work, seriatim_work{0, done.queries, done.dense_rows, done.groups_scored, done.groups_selected,
+                                    done.row_tokens});
+    return {};
+  });
+}
+
+seriatim_status seriatim_engine_clear_work(seriatim_engine* engine, seriatim_error* error) {
+  return call(error, [&]() -> Status {
+    if (Status s = need({{"engine", engine}}); !s.ok()) return s;
+    engine->engine.clear_done();
+    return {};
+  });
+}
+
+void seriatim_engine_destroy(seriatim_engine* engine) { delete engine; }

@@ -3,8 +3,9 @@
     check_readme.py --root DIR --seriatim BIN
 
 In the ```sh blocks: a line that starts with build/cli/seriatim is run in a copy of the shipped captures and must end
-with 0, or with N where its comment says "exit status N"; a line that starts with scripts/ must name a script that can be run (scripts/clean-room runs those). Each ```cpp
-or ```c block of README.md and docs/ must stand word for word in a file of examples/.
+with 0, or with N where its comment says "exit status N"; a line that starts with scripts/ must name a script that can
+be run (scripts/clean-room runs those). Each ```cpp or ```c block of README.md and docs/ must stand word for word in a
+file of examples/.
 """
 
 import argparse

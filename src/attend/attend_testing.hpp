@@ -1,4 +1,4 @@
-// Shared by the tests of this room: one query over a layer laid out by hand, and what the dense oracle says of it.
+// Shared by the tests of this module: one query over a layer laid out by hand, and what the dense oracle says of it.
 #pragma once
 
 #include <gtest/gtest.h>

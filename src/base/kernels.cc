@@ -13,7 +13,7 @@ HWY_BEFORE_NAMESPACE();
 namespace seriatim::HWY_NAMESPACE {
 
 // The canonical chains need a fused multiply-add in hardware; without one the reference runs. Vectors whose size is not
-// known when compiling (SVE) do not fit the rooms' tiles; such machines run NEON.
+// known when compiling (SVE) do not fit the kernels' tiles; such machines run NEON.
 bool has_fma() {
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_HAVE_SCALABLE
   return false;

@@ -1,4 +1,4 @@
-// SERIATIM_HAS_SIMD: whether the instruction set being compiled can run the rooms' vector code. It needs a fused
+// SERIATIM_HAS_SIMD: whether the instruction set being compiled can run the modules' vector code. It needs a fused
 // multiply-add and vectors whose size the compiler knows. Looked at anew for every instruction set: no include guard.
 #undef SERIATIM_HAS_SIMD
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_HAVE_SCALABLE

@@ -15,7 +15,7 @@ namespace {
 // the cache, and by pages of 4 KiB each of them waits for a walk of the page table before it waits for memory.
 //
 // A slab is aligned to its size, so that a block's address tells its slab, and holds blocks of one size. It takes
-// address space at once and memory as it is touched. Whoever has blocks left stands in the list.
+// address space at once and memory as it is touched. A slab that has blocks left stands in the list.
 class HeapAllocator final : public PageAllocator {
  public:
   std::byte* allocate(std::int64_t bytes) override {

@@ -1,4 +1,4 @@
-// Bytes that belong to one cache, counted by whoever takes and returns them.
+// Bytes that belong to one cache, counted where they are taken and returned.
 #pragma once
 
 #include <atomic>

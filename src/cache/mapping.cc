@@ -25,7 +25,7 @@ struct Slot {
 };
 
 std::array<Slot, Mapping::kMostMappings> slots;
-std::mutex slots_mutex;  // of those who take and free slots
+std::mutex slots_mutex;  // of calls that take and free slots
 bool handler_installed = false;
 struct sigaction previous_action;
 std::atomic<std::uintptr_t> system_page_bytes{0};

@@ -2,7 +2,7 @@
 //
 // Touching a page of the mapping that the file no longer has raises SIGBUS. While any mapping lives, a handler of ours
 // answers that for addresses inside a mapping: it puts a page of zeros there, sets the mapping's `damaged` flag and
-// lets the access go on. Whoever read asks the flag afterwards (Snapshot::check). All other SIGBUS go to the handler
+// lets the access go on. The reader asks the flag afterwards (Snapshot::check). All other SIGBUS go to the handler
 // that was there before.
 #pragma once
 

@@ -47,7 +47,7 @@ TEST_P(CacheShares, TwoSequencesAreEachAsIfAlone) {
   expect(b, 0, ids(2000, page_tokens_ + 5));
 }
 
-// llama.cpp#27941: index keys and pooled keys must travel with keys and values, whoever writes first.
+// llama.cpp#27941: index keys and pooled keys must travel with keys and values, whichever writes first.
 TEST_P(CacheShares, AForkAndItsOriginGoOnApart) {
   for (const std::int64_t count :
        {std::int64_t{0}, std::int64_t{5}, page_tokens_ - 1, page_tokens_, page_tokens_ + 2}) {
@@ -171,7 +171,7 @@ TEST_P(CacheShares, AFailedAppendGivesBackItsPagesAtOnce) {
   EXPECT_EQ(cache_->bytes().keys_values, pages);
 }
 
-// Whoever rolls back has left no trace in a page that a fork holds too.
+// A rollback leaves no trace in a page that a fork holds too.
 TEST_P(CacheShares, AfterARollbackTheFirstWriterStillGoesOnInPlace) {
   const SequenceId a = *cache_->add();
   append(*cache_, a, ids(1, page_tokens_ + 2));

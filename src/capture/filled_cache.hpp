@@ -17,7 +17,7 @@ struct FilledCache {
   LayerView layer;    // of the snapshot
 };
 
-// Takes   where pages come from (null: the heap), and who hears how many tokens are there (may be empty)
+// Takes   where pages come from (null: the heap), and what is told how many tokens are there (may be empty)
 // Errors  those of the cache
 Result<FilledCache> fill_cache(const Capture& capture, PageAllocator* allocator,
                                const std::function<void(std::int64_t tokens)>& progress);

@@ -1,4 +1,4 @@
-// The functions of the CUDA driver and of its run-time compiler (NVRTC) that the room calls, as tables: those of the
+// The functions of the CUDA driver and of its run-time compiler (NVRTC) that the module calls, as tables: those of the
 // installed libraries, found at run time, or a test's. Declared here, so that building needs no CUDA toolkit; the
 // driver's ABI is stable, and a test holds these lines against cuda.h and nvrtc.h where those are.
 #pragma once

@@ -1,4 +1,4 @@
-// The room's driver over CUDA's driver interface, and what its devices are and promise.
+// The module's driver over CUDA's driver interface, and what its devices are and promise.
 
 #include <array>
 #include <memory>

@@ -1,4 +1,4 @@
-// This room's declarations of CUDA's functions against NVIDIA's own headers, where those are.
+// This module's declarations of CUDA's functions against NVIDIA's own headers, where those are.
 #include <cuda.h>
 #include <gtest/gtest.h>
 #include <nvrtc.h>

@@ -1,4 +1,4 @@
-// What the rest of the room sees of an opened device: buffers, programs and launches on one queue in order.
+// What the rest of the module sees of an opened device: buffers, programs and launches on one queue in order.
 #pragma once
 
 #include <array>

@@ -1,4 +1,4 @@
-// Shared by the tests of this room: one story in a cache whose pages have copies on the device, and the device's
+// Shared by the tests of this module: one story in a cache whose pages have copies on the device, and the device's
 // answers.
 #pragma once
 

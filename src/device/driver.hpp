@@ -1,4 +1,4 @@
-// One opened device as the room uses it: memory, kernels and a queue in order. A backend is one implementation of this.
+// One opened device as the module uses it: memory, kernels and a queue in order. A backend is one implementation of it.
 #pragma once
 
 #include <array>

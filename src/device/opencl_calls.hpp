@@ -1,4 +1,4 @@
-// The OpenCL functions that the room calls, as a table: the installed loader's, found at run time, or a test's that
+// The OpenCL functions that the module calls, as a table: the installed loader's, found at run time, or a test's that
 // fail.
 #pragma once
 

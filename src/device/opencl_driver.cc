@@ -1,4 +1,4 @@
-// The room's driver over OpenCL.
+// The module's driver over OpenCL.
 
 #include <algorithm>
 #include <new>

@@ -1,4 +1,4 @@
-// A driver that refuses, loses or lacks something: what the room says, and that nothing else changes.
+// A driver that refuses, loses or lacks something: what the module says, and that nothing else changes.
 #include <gtest/gtest.h>
 
 #include "device/device_fault_testing.hpp"

@@ -1,4 +1,4 @@
-// Shared by the tests of this room: files made in memory, and the corpus.
+// Shared by the tests of this module: files made in memory, and the corpus.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// For tests of any room that write files.
+// For tests of any module that write files.
 #pragma once
 
 #include <gtest/gtest.h>

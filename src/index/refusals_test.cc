@@ -1,4 +1,4 @@
-// What the index room refuses. Each refusal names the argument and leaves the output as it was.
+// What the index module refuses. Each refusal names the argument and leaves the output as it was.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 

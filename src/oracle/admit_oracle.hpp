@@ -1,4 +1,4 @@
-// What the oracles ask of their arguments. Written here because they share nothing with the rooms they check.
+// What the oracles ask of their arguments. Written here because they share nothing with the modules they check.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// expand_row without its checks, for who has made them.
+// expand_row without its checks, for callers that have made them.
 #pragma once
 
 #include <cstdint>

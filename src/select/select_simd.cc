@@ -29,7 +29,7 @@ namespace seriatim::HWY_NAMESPACE {
 
 #if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || (HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2)
 
-// Where the other rooms run the reference, so does this one.
+// Where the other modules run the reference, so does this one.
 const SelectKernels* select_table() { return nullptr; }
 
 #else

@@ -1,5 +1,5 @@
 // The kernels' text in its CUDA form, compiled for this process's processor. Built with -D EMULATED=a name of its own,
-// and what the text is built with everywhere: WORK_GROUP, KV_DTYPE, INDEX_DTYPE.
+// and what the kernel source is built with everywhere: WORK_GROUP, KV_DTYPE, INDEX_DTYPE.
 #include <bit>
 #include <cmath>
 #include <utility>
@@ -7,7 +7,7 @@
 #include "device/emulated/lanes.hpp"
 #include "device/emulated/module.hpp"
 
-// The words of CUDA's that the text uses. One work-group runs at a time, so what its lanes share is static.
+// The words of CUDA's that the kernel source uses. One work-group runs at a time, so what its lanes share is static.
 #define __global__
 #define __device__
 #define __constant__ static const
@@ -22,7 +22,7 @@ static inline long long __double_as_longlong(double a) { return std::bit_cast<lo
 static inline double __longlong_as_double(long long a) { return std::bit_cast<double>(a); }
 static inline unsigned atomicAdd(unsigned* counter, unsigned more) { return std::exchange(*counter, *counter + more); }
 
-// Kernels have C's linkage, so every build of the text gives them names of its own.
+// Kernels have C's linkage, so every build of the kernel source gives them names of its own.
 #define JOINED(name, variant) name##_##variant
 #define JOIN(name, variant) JOINED(name, variant)
 #define pool_groups JOIN(pool_groups, EMULATED)

@@ -1,4 +1,4 @@
-// Attend: a query and its row's tiles -> output and log-sum-exp.
+// Attend: a query and the keys and values of its row, where they lie -> output and log-sum-exp.
 //
 // Grouped-query attention over the row alone, reduced in row order: splits of 128 entries, each a chain, folded in
 // order (contract section 5). Nothing outside the row is read, so the rest of the cache may hold NaN or be unmapped.
@@ -7,12 +7,15 @@
 #include <cstdint>
 #include <span>
 
-#include "seriatim/gather.hpp"
 #include "seriatim/geometry.hpp"
+#include "seriatim/layer_view.hpp"
 #include "seriatim/status.hpp"
 #include "seriatim/tensor.hpp"
 
 namespace seriatim {
+
+// Entries of a row that are reduced together: a split (contract section 5). Cut by place in the row.
+inline constexpr std::int64_t kSplitEntries = 128;
 
 // Scratch of one attend_row, in floats.
 std::int64_t attend_scratch_floats(const Geometry& geometry);

@@ -12,7 +12,6 @@
 // Source   contract section 7.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -23,6 +22,7 @@
 #include "seriatim/geometry.hpp"
 #include "seriatim/index.hpp"
 #include "seriatim/kernels.hpp"
+#include "seriatim/layer_view.hpp"
 #include "seriatim/status.hpp"
 #include "seriatim/tensor.hpp"
 
@@ -61,37 +61,6 @@ class RegionAllocator final : public PageAllocator {
  private:
   struct Impl;
   std::unique_ptr<Impl> impl_;
-};
-
-// One layer of one sequence as scoring and attention read it. A view: valid while its Snapshot lives.
-// A token page holds, per layer, keys [kv_heads][page_tokens][head_dim], values [kv_heads][page_tokens][value_dim] (or
-// nothing, when they alias the keys: then value_offset_bytes is that of the keys) and raw index keys
-// [page_tokens][index_dim] (or nothing, when keys arrive finished and are in `pooled` already, or the layer has no
-// index: then raw_offset_bytes is -1), each block 64-byte aligned.
-struct LayerView {
-  const Geometry* geometry = nullptr;
-  VisibleRun run;  // every token the sequence holds
-  const std::byte* const* pages = nullptr;
-  std::int64_t page_tokens = 0;
-  std::int64_t first_slot = 0;  // slot of the anchor in the first page
-  std::int64_t key_offset_bytes = 0;
-  std::int64_t value_offset_bytes = 0;
-  std::int64_t raw_offset_bytes = 0;
-  std::int64_t coordinates_offset_bytes = -1;  // [page_tokens] x 3 i32; -1 when the geometry names no rope_axes
-  bool indexed = true;                         // false: the layer attends rows that another one planned
-  const std::atomic<bool>* damaged = nullptr;  // null, or true once a mapped file turned out to be cut short
-  PooledKeys pooled;                           // all complete groups of `run`; none in a layer without an index
-
-  // Addresses of one token's vectors. `position` lies in `run`.
-  const std::byte* key(std::int64_t position, std::int64_t kv_head) const;
-  const std::byte* value(std::int64_t position, std::int64_t kv_head) const;
-  const std::byte* raw_index_key(std::int64_t position) const;  // null where there are none
-
-  // The token's M-RoPE coordinates; its position three times where there are none.
-  Coordinates coordinates(std::int64_t position) const;
-
-  // The pooled keys that a query at `position` may see: the complete groups of anchor .. position.
-  PooledKeys pooled_up_to(std::int64_t position) const;
 };
 
 // Tokens for one layer. All tensors have the same T; values are absent (empty) exactly when they alias the keys.

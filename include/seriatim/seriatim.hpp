@@ -13,8 +13,8 @@
 #include "seriatim/select.hpp"         // 4 scores -> the set of groups
 #include "seriatim/row.hpp"            // 5 the set -> the chronological row
 #include "seriatim/cache.hpp"          // 6 positions -> slots
-#include "seriatim/gather.hpp"         // 7 slots -> tiles of keys and values
-#include "seriatim/attend.hpp"         // 8 tiles -> output and log-sum-exp
+#include "seriatim/layer_view.hpp"     // 6 what a layer holds, and where
+#include "seriatim/attend.hpp"         // 7 keys and values of a row -> output and log-sum-exp
 #include "seriatim/step.hpp"       // the path put together
 #include "seriatim/oracle.hpp"         // independent plain definitions
 #include "seriatim/capture.hpp"        // what another implementation did, read from a file

@@ -135,7 +135,7 @@ nb::object attend_arrays(nb::handle queries, nb::handle keys, nb::handle values,
     layer.pages = &page->start;
     layer.page_tokens = page->tokens;
     layer.value_offset_bytes = page->value_offset_bytes;
-    layer.raw_offset_bytes = -1;
+    layer.set_cache_strides();
     layer.indexed = false;
     return with_workspace(nullptr, geometry, layer.run.tokens, [&](Workspace& workspace) {
       return attend(layer, AttendQueries{q.view, at, logits}, read.rows, workspace, result.output.view,

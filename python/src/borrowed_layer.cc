@@ -236,7 +236,7 @@ Status BorrowedLayer::view_keys(const ConstTensor& keys, const ConstTensor& valu
   layer.pages = page;
   layer.page_tokens = one_head ? keys.shape[2] : keys.stride_bytes[1] / key_bytes;
   layer.first_slot = run.anchor;
-  layer.raw_offset_bytes = -1;
+  layer.set_cache_strides();
   if (!one_head && keys.stride_bytes[1] % key_bytes != 0) return misfit("keys", "heads are not whole tokens apart");
   if (values.empty()) return {};
   const std::int64_t apart = one_head ? layer.page_tokens * value_bytes : values.stride_bytes[1];

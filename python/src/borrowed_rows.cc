@@ -81,7 +81,6 @@ Status BorrowedLayer::plan_sequence(const PlanCall& call, std::int64_t b) {
   LayerView layer;
   layer.geometry = &geometry_;
   layer.run = run_of(call.runs, b);
-  layer.raw_offset_bytes = -1;
   if (Status s = view_panels(call.panels, call.panels_max_abs, &panels, layer); !s.ok()) return s;
 
   const Tensor rows = row_of(call.rows, b);

@@ -131,6 +131,7 @@ TEST(AttendAddresses, KeysAndValuesMayLieBeyond32BitsOfAPage) {
   view.page_tokens = page_tokens;
   view.first_slot = page_tokens - 300;
   view.value_offset_bytes = 2 * head_bytes;
+  view.set_cache_strides();
   for (std::int64_t t = 0; t < 300; ++t) {
     for (std::int64_t h = 0; h < 2; ++h) {
       const std::int64_t at = h * head_bytes + (view.first_slot + t) * 32;

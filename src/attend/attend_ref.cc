@@ -8,10 +8,30 @@
 #include "base/fma.hpp"
 #include "base/half.hpp"
 #include "base/log.hpp"
-#include "seriatim/gather.hpp"
 
 namespace seriatim {
 namespace {
+
+// One kv head's keys and values for the entries of one split, widened to f32.
+struct Tile {
+  float* keys = nullptr;    // [entries, head_dim]
+  float* values = nullptr;  // [entries, value_dim]
+};
+
+void widen(const std::byte* from, DType dtype, std::int64_t elements, float* to) {
+  for (std::int64_t i = 0; i < elements; ++i) to[i] = load_element(from + i * dtype_bytes(dtype), dtype);
+}
+
+// Nothing but the keys and values of those positions is read.
+void read_tile(const LayerView& layer, std::int64_t kv_head, std::span<const std::int32_t> positions, Tile tile) {
+  const Geometry& geometry = *layer.geometry;
+  for (const std::int32_t position : positions) {
+    widen(layer.key(position, kv_head), geometry.kv_dtype(), geometry.head_dim(), tile.keys);
+    widen(layer.value(position, kv_head), geometry.kv_dtype(), geometry.value_dim(), tile.values);
+    tile.keys += geometry.head_dim();
+    tile.values += geometry.value_dim();
+  }
+}
 
 // What one query head knows of the entries reduced so far: the softmax's maximum and denominator, and the numerators.
 struct Partial {
@@ -114,8 +134,8 @@ std::int64_t attend_kv_head_ref(const AttendProblem& problem) {
     }
     for (std::int64_t first = 0; first < entries; first += kSplitEntries) {
       const std::int64_t count = std::min(kSplitEntries, entries - first);
-      gather_tile(*problem.layer, problem.kv_head,
-                  problem.row.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), tile);
+      read_tile(*problem.layer, problem.kv_head,
+                problem.row.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), tile);
       finite = reduce_split(problem, head, tile, count, logits, split) && finite;
       fold(total, split, value_dim);
     }

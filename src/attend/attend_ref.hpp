@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <span>
 
-#include "seriatim/gather.hpp"
+#include "seriatim/attend.hpp"
 
 namespace seriatim {
 

@@ -26,7 +26,7 @@
 #include "attend/tiles-inl.hpp"
 #include "attend/value_sums-inl.hpp"
 #include "attend/write-inl.hpp"
-#include "seriatim/gather.hpp"
+#include "seriatim/layer_view.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace seriatim::HWY_NAMESPACE {
@@ -149,9 +149,9 @@ class Block {
   void locate(RowUnion& merged, Located& located) {
     merged.next(located.chunk);
     for (std::size_t j = 0; j < located.chunk.entries; ++j) {
-      const SlotWalk::Slot slot = walk_.at(located.chunk.positions[j]);
-      located.keys[j] = slot.key;
-      located.values[j] = slot.value;
+      const LayerWalk::Token token = walk_.at(located.chunk.positions[j]);
+      located.keys[j] = token.key;
+      located.values[j] = token.value;
     }
     Fetch::open_pages(key_rows(located));
     Fetch::open_pages(value_rows(located));
@@ -266,7 +266,7 @@ class Block {
   const std::size_t logits_stride_;
   KeyProducts<Stored> products_;
   ValueSums<Stored> sums_;
-  SlotWalk walk_;
+  LayerWalk walk_;
   Fetch fetch_;
   float* partials_ = nullptr;  // where the next split's partial goes; null: splits are folded as they close
   std::array<State, kMostBlockQueries> states_;

@@ -79,6 +79,7 @@ LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, con
   view.first_slot = first_token;
   view.key_offset_bytes = at.keys;
   view.value_offset_bytes = at.values == kAbsent ? at.keys : at.values;
+  view.set_cache_strides();
   view.raw_offset_bytes = at.raw;
   view.indexed = at.pooled != kAbsent;
   view.coordinates_offset_bytes = store.layout.coordinates;

@@ -8,7 +8,7 @@
 #include "base/format.hpp"
 #include "base/half.hpp"
 #include "device/workspace.hpp"
-#include "seriatim/gather.hpp"
+#include "seriatim/attend.hpp"
 #include "step/admit_queries.hpp"
 
 namespace seriatim {

@@ -6,7 +6,7 @@
 
 #include "base/checked.hpp"
 #include "base/format.hpp"
-#include "seriatim/gather.hpp"
+#include "seriatim/attend.hpp"
 
 namespace seriatim {
 namespace {

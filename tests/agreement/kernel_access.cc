@@ -5,7 +5,6 @@
 
 #include "attend/attend_kernels.hpp"
 #include "base/format.hpp"
-#include "gather/gather_kernels.hpp"
 #include "score/score_kernels.hpp"
 #include "select/select_kernels.hpp"
 #include "step/workspace.hpp"
@@ -60,7 +59,6 @@ Status check_kernels(Kernels kernels, Workspace& workspace) {
   if (Status s = check("workspace", workspace.impl().kernels.name()); !s.ok()) return s;
   if (Status s = check("score", score_kernels(kernels).name); !s.ok()) return s;
   if (Status s = check("select", select_kernels(kernels).name); !s.ok()) return s;
-  if (Status s = check("gather", gather_kernels(kernels).name); !s.ok()) return s;
   return check("attend", attend_kernels(kernels).name);
 }
 

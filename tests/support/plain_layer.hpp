@@ -29,7 +29,7 @@ class PlainLayer {
     view_.first_slot = first_slot;
     view_.value_offset_bytes =
         values == nullptr ? 0 : geometry.kv_heads() * page_tokens * geometry.head_dim() * element;
-    view_.raw_offset_bytes = -1;
+    view_.set_cache_strides();
     const std::int64_t page_bytes = view_.value_offset_bytes + geometry.kv_heads() * page_tokens *
                                                                    std::max(geometry.head_dim(), geometry.value_dim()) *
                                                                    element;

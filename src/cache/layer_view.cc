@@ -1,0 +1,65 @@
+#include "seriatim/layer_view.hpp"
+
+#include <cstring>
+
+namespace seriatim {
+namespace {
+
+bool same(const VectorStrides& a, const VectorStrides& b) {
+  return a.token_bytes == b.token_bytes && a.head_bytes == b.head_bytes;
+}
+
+// Of a block [heads][page_tokens][dim].
+VectorStrides block_strides(const Geometry& geometry, std::int64_t dim, std::int64_t page_tokens) {
+  const std::int64_t bytes = dim * dtype_bytes(geometry.kv_dtype());
+  return {bytes, page_tokens * bytes};
+}
+
+}  // namespace
+
+void LayerView::set_cache_strides() {
+  key_strides = block_strides(*geometry, geometry->head_dim(), page_tokens);
+  value_strides =
+      geometry->values_alias_keys() ? key_strides : block_strides(*geometry, geometry->value_dim(), page_tokens);
+}
+
+bool LayerView::has_cache_strides() const {
+  LayerView cache = *this;
+  cache.set_cache_strides();
+  return value_pages == nullptr && same(key_strides, cache.key_strides) && same(value_strides, cache.value_strides);
+}
+
+const std::byte* LayerView::key(std::int64_t position, std::int64_t kv_head) const {
+  return LayerWalk(*this, kv_head).at(position).key;
+}
+
+const std::byte* LayerView::value(std::int64_t position, std::int64_t kv_head) const {
+  return LayerWalk(*this, kv_head).at(position).value;
+}
+
+const std::byte* LayerView::raw_index_key(std::int64_t position) const {
+  if (raw_offset_bytes < 0) return nullptr;
+  const std::int64_t slot = first_slot + (position - run.anchor);
+  return pages[slot / page_tokens] + raw_offset_bytes +
+         slot % page_tokens * geometry->index_dim() * dtype_bytes(geometry->index_dtype());
+}
+
+Coordinates LayerView::coordinates(std::int64_t position) const {
+  const auto same = static_cast<std::int32_t>(position);
+  Coordinates at{same, same, same};
+  if (coordinates_offset_bytes < 0) return at;
+  const std::int64_t slot = first_slot + (position - run.anchor);
+  std::memcpy(
+      &at,
+      pages[slot / page_tokens] + coordinates_offset_bytes + slot % page_tokens * static_cast<std::int64_t>(sizeof at),
+      sizeof at);
+  return at;
+}
+
+PooledKeys LayerView::pooled_up_to(std::int64_t position) const {
+  PooledKeys visible = pooled;
+  if (pooled.groups > 0) visible.groups = geometry->groups(position - run.anchor + 1);
+  return visible;
+}
+
+}  // namespace seriatim

@@ -32,6 +32,7 @@ GeometryOptions geometry_options(const Program& program) {
 CacheOptions options_of(const Program& program, const Geometry& geometry) {
   const std::int64_t page_tokens = 16 * geometry.group_tokens();
   CacheOptions options = cache_options(1 + program.layers % 3, (1 + program.capacity % 12) * page_tokens, page_tokens);
+  options.index_only = program.geometry / 5 / 16 == 1;
   options.layers.back().indexed = program.geometry / 5 < 32;
   return options;
 }
@@ -137,7 +138,9 @@ class Machine {
     code_.back() += formatted("  // {}", status.message());
     const std::int64_t capacity = options_.capacity_tokens / page_tokens_;
     const CacheBytes bytes = cache_->bytes();
-    const std::int64_t used = bytes.keys_values / std::max<std::int64_t>(1, full_page_.keys_values);
+    const auto of_tokens = [](const CacheBytes& b) { return b.keys_values + b.raw_index_keys + b.coordinates; };
+    // Pages without bytes, of an index store whose keys arrive finished, may be lacking too.
+    const std::int64_t used = of_tokens(full_page_) == 0 ? capacity : of_tokens(bytes) / of_tokens(full_page_);
     const std::int64_t pooled = full_page_.pooled_keys == 0 ? 0 : bytes.pooled_keys / full_page_.pooled_keys;
     const bool plausible = used + token_pages > capacity || pooled + pooled_pages > 2 * capacity;
     if (status.code() != Code::kCapacity || !plausible) fail(formatted("{}: {}", call, status.message()));
@@ -294,12 +297,14 @@ bool Machine::stage(Transaction& transaction, const ModelSequence& sequence, con
     const std::int64_t cut = count * (layer + 1) / (static_cast<std::int64_t>(options_.layers.size()) + 1);
     for (const auto& [begin, end] : {std::pair{std::int64_t{0}, cut}, std::pair{cut, count}}) {
       const std::vector<TokenId> piece(tokens.begin() + begin, tokens.begin() + end);
-      Batch batch = make_batch(geometry_, layer, sequence.frontier() + begin, piece, options_.layers[l].indexed);
+      Batch batch = make_batch(geometry_, layer, sequence.frontier() + begin, piece, options_.layers[l].indexed,
+                               options_.index_only);
       const bool last = l + 1 == options_.layers.size() && end == count && !piece.empty();
       if (spoiled && last) {
-        store_element(
-            batch.keys.data() + batch.keys.size() - static_cast<std::size_t>(dtype_bytes(geometry_.kv_dtype())),
-            geometry_.kv_dtype(), std::numeric_limits<float>::quiet_NaN());
+        auto& spoilt = options_.index_only ? batch.index_keys : batch.keys;
+        const DType dtype = options_.index_only ? geometry_.index_dtype() : geometry_.kv_dtype();
+        store_element(spoilt.data() + spoilt.size() - static_cast<std::size_t>(dtype_bytes(dtype)), dtype,
+                      std::numeric_limits<float>::quiet_NaN());
       }
       status = transaction.append(sequence.id, layer, batch.view);
       if (spoiled && last && status.ok()) fail("a NaN was taken");
@@ -374,7 +379,8 @@ void Machine::hole(const Operation& o) {
   const std::int64_t off = o.b % 2 == 0 ? 1 + o.c % 5 : -1 - o.c % 5;
   code_.back() = formatted("append at {} to s{};", sequence->frontier() + off, sequence->id);
   auto transaction = cache_->begin();
-  const Batch batch = make_batch(geometry_, 0, sequence->frontier() + off, ids(1, 3), options_.layers[0].indexed);
+  const Batch batch =
+      make_batch(geometry_, 0, sequence->frontier() + off, ids(1, 3), options_.layers[0].indexed, options_.index_only);
   if (transaction->append(sequence->id, 0, batch.view).code() != Code::kNotContiguous) fail("a hole was taken");
   if (!cache_->truncate(sequence->id, sequence->count()).ok()) fail("a refused append has touched the sequence");
 }
@@ -401,7 +407,12 @@ void Machine::save_and_restore(const Operation& o) {
   UnsyncedCalls calls;
   const std::string path =
       formatted("{}/program-{}", folder_, code_.size());  // a new name: replacing waits for the disk
-  if (Status s = save_cache(*cache_, path, calls); !s.ok()) return fail(std::string(s.message()));
+  const Status saved = save_cache(*cache_, path, calls);
+  if (options_.index_only) {
+    if (saved.code() != Code::kUnsupported) fail("an index store was saved");
+    return;
+  }
+  if (!saved.ok()) return fail(std::string(saved.message()));
   snapshots_.clear();  // those of mapped pages would keep the old cache's pages, which is tested elsewhere
   auto cache = make_cache(geometry_, options_);
   const auto restored = cache->restore(path, mode);

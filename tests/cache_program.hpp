@@ -21,7 +21,7 @@ struct Operation {
 };
 
 struct Program {
-  // Group size, dtypes, coordinates, aliased values, finished keys, a layer without an index.
+  // Group size, dtypes, coordinates, aliased values, finished keys, a layer without an index, an index store.
   std::uint8_t geometry = 0;
   std::uint8_t layers = 0;
   std::uint8_t capacity = 0;  // pages

@@ -110,15 +110,17 @@ std::unique_ptr<Cache> make_cache(const Geometry& geometry, CacheOptions options
 }
 
 Batch make_batch(const Geometry& geometry, std::int64_t layer, std::int64_t first_position,
-                 const std::vector<TokenId>& tokens, bool indexed) {
+                 const std::vector<TokenId>& tokens, bool indexed, bool index_only) {
   const auto count = static_cast<std::int64_t>(tokens.size());
   const std::int64_t heads = geometry.kv_heads();
   Batch batch;
   batch.view.first_position = first_position;
-  batch.keys = make_tensor(tokens, layer, kKeys, heads * geometry.head_dim(), geometry.kv_dtype());
-  batch.view.keys =
-      dense_view(std::as_const(batch.keys).data(), geometry.kv_dtype(), {count, heads, geometry.head_dim()});
-  if (!geometry.values_alias_keys()) {
+  if (!index_only) {
+    batch.keys = make_tensor(tokens, layer, kKeys, heads * geometry.head_dim(), geometry.kv_dtype());
+    batch.view.keys =
+        dense_view(std::as_const(batch.keys).data(), geometry.kv_dtype(), {count, heads, geometry.head_dim()});
+  }
+  if (!index_only && !geometry.values_alias_keys()) {
     batch.values = make_tensor(tokens, layer, kValues, heads * geometry.value_dim(), geometry.kv_dtype());
     batch.view.values =
         dense_view(std::as_const(batch.values).data(), geometry.kv_dtype(), {count, heads, geometry.value_dim()});
@@ -148,8 +150,9 @@ Status try_append(Cache& cache, SequenceId sequence, const std::vector<TokenId>&
   auto transaction = cache.begin();
   if (!transaction.ok()) return transaction.status();
   for (std::int64_t l = 0; l < snapshot->layers(); ++l) {
-    const bool indexed = snapshot->layer(l).indexed;
-    const Batch batch = make_batch(cache.geometry(), l, run.anchor + run.tokens, tokens, indexed);
+    const LayerView view = snapshot->layer(l);
+    const Batch batch =
+        make_batch(cache.geometry(), l, run.anchor + run.tokens, tokens, view.indexed, view.key_offset_bytes < 0);
     if (Status s = transaction->append(sequence, l, batch.view); !s.ok()) return s;
   }
   return transaction->commit();
@@ -180,7 +183,7 @@ std::vector<std::byte> image(const LayerView& view) {
   std::vector<std::byte> bytes;
   put_run(bytes, view.run, view.pooled.groups);
   for (std::int64_t p = view.run.anchor; p < view.run.anchor + view.run.tokens; ++p) {
-    for (std::int64_t h = 0; h < geometry.kv_heads(); ++h) {
+    for (std::int64_t h = 0; h < geometry.kv_heads() && view.key_offset_bytes >= 0; ++h) {
       put(bytes, view.key(p, h), geometry.head_dim() * kv_bytes);
       put(bytes, view.value(p, h), geometry.value_dim() * kv_bytes);
     }
@@ -214,14 +217,14 @@ std::vector<std::byte> image(const Cache& cache, SequenceId sequence) {
 namespace {
 
 void put_plain_layer(std::vector<std::byte>& bytes, const Geometry& geometry, const LayerParameters& layer,
-                     std::int64_t number, std::int64_t anchor, const std::vector<TokenId>& tokens) {
+                     bool index_only, std::int64_t number, std::int64_t anchor, const std::vector<TokenId>& tokens) {
   const auto count = static_cast<std::int64_t>(tokens.size());
-  const Batch batch = make_batch(geometry, number, anchor, tokens, layer.indexed);
+  const Batch batch = make_batch(geometry, number, anchor, tokens, layer.indexed, index_only);
   const std::int64_t index_row = geometry.index_dim() * dtype_bytes(geometry.index_dtype());
   const std::int64_t groups = layer.indexed ? count / geometry.group_tokens() : 0;
   put_run(bytes, {anchor, count}, groups);
   for (std::int64_t t = 0; t < count; ++t) {
-    for (std::int64_t h = 0; h < geometry.kv_heads(); ++h) {
+    for (std::int64_t h = 0; h < geometry.kv_heads() && !index_only; ++h) {
       put(bytes, batch.view.keys.at(t, h), geometry.head_dim() * dtype_bytes(geometry.kv_dtype()));
       const ConstTensor& values = geometry.values_alias_keys() ? batch.view.keys : batch.view.values;
       put(bytes, values.at(t, h), geometry.value_dim() * dtype_bytes(geometry.kv_dtype()));
@@ -248,7 +251,8 @@ std::vector<std::byte> plain_image(const Geometry& geometry, const CacheOptions&
                                    const std::vector<TokenId>& tokens) {
   std::vector<std::byte> bytes;
   for (std::size_t l = 0; l < options.layers.size(); ++l) {
-    put_plain_layer(bytes, geometry, options.layers[l], static_cast<std::int64_t>(l), anchor, tokens);
+    put_plain_layer(bytes, geometry, options.layers[l], options.index_only, static_cast<std::int64_t>(l), anchor,
+                    tokens);
   }
   return bytes;
 }

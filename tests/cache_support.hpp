@@ -28,9 +28,9 @@ struct Batch {
   std::vector<Coordinates> coordinates;
   TokenBatch view;
 };
-// `indexed` false leaves the index keys out.
+// `indexed` false leaves the index keys out, `index_only` the keys and values.
 Batch make_batch(const Geometry& geometry, std::int64_t layer, std::int64_t first_position,
-                 const std::vector<TokenId>& tokens, bool indexed = true);
+                 const std::vector<TokenId>& tokens, bool indexed = true, bool index_only = false);
 
 std::vector<TokenId> ids(TokenId first, std::int64_t count);
 

@@ -63,7 +63,8 @@ class RegionAllocator final : public PageAllocator {
   std::unique_ptr<Impl> impl_;
 };
 
-// Tokens for one layer. All tensors have the same T; values are absent (empty) exactly when they alias the keys.
+// Tokens for one layer. All tensors have the same T; values are absent (empty) exactly when they alias the keys, keys
+// and values in an index store.
 struct TokenBatch {
   std::int64_t first_position = 0;  // must be the sequence's frontier
   ConstTensor keys;                 // [T, kv_heads, head_dim] in kv_dtype
@@ -83,6 +84,7 @@ struct CacheOptions {
   std::vector<LayerParameters> layers{1};
   std::int64_t capacity_tokens = 0;     // over all sequences, rounded up to whole pages; shared pages count once
   std::int64_t capacity_bytes = 0;      // instead of capacity_tokens: the most that pages may take, bookkeeping apart
+  bool index_only = false;              // an index store, for keys and values that somebody else keeps (borrow.hpp)
   bool reserve = false;                 // take all pages' memory at once, so that no later call can run out of it
   std::int64_t page_tokens = 0;         // a multiple of 16 groups; 0: the smallest that is at least 256 tokens
   PageAllocator* allocator = nullptr;   // null: the heap; must outlive the cache and its snapshots
@@ -224,7 +226,7 @@ class Cache {
   // Writes sequences as the public sees them to one file, whole or not at all (docs/cache_file.md). Pages that they
   // share are written once. Leftovers of saves to this path that were killed are removed.
   // Takes   `sequences` distinct; or all there are
-  // Errors  NotFound. InvalidArgument: one twice. Io. OutOfMemory.
+  // Errors  NotFound. InvalidArgument: one twice. Unsupported: an index store. Io. OutOfMemory.
   // Threads  beside anything; saves to one path must take turns.
   Status save(const std::string& path, std::span<const SequenceId> sequences) const;
   Status save(const std::string& path) const;
@@ -232,7 +234,8 @@ class Cache {
   // Adds every sequence of a file to this cache, or none. Its geometry, layers, norm weights and page_tokens must be
   // this cache's; what the state does not depend on (query heads, budget, score options) may differ.
   // Gives   the sequences in the file's order.
-  // Errors  Io. Corrupt: argument is the section. Unsupported: version. InvalidArgument: another geometry, by name.
+  // Errors  Io. Corrupt: argument is the section. Unsupported: version; an index store.
+  //         InvalidArgument: another geometry, by name.
   //         NotFinite. Capacity. OutOfMemory.
   Result<std::vector<RestoredSequence>> restore(const std::string& path, RestoreMode mode = RestoreMode::kCopy);
 

@@ -14,8 +14,9 @@
 #include "seriatim/row.hpp"            // 5 the set -> the chronological row
 #include "seriatim/cache.hpp"          // 6 positions -> slots
 #include "seriatim/layer_view.hpp"     // 6 what a layer holds, and where
+#include "seriatim/borrow.hpp"         // 6 the same over memory that an engine keeps
 #include "seriatim/attend.hpp"         // 7 keys and values of a row -> output and log-sum-exp
-#include "seriatim/step.hpp"       // the path put together
+#include "seriatim/step.hpp"           // the path put together
 #include "seriatim/oracle.hpp"         // independent plain definitions
 #include "seriatim/capture.hpp"        // what another implementation did, read from a file
 #include "seriatim/replay.hpp"         // and done again here

@@ -91,6 +91,8 @@ Status admit_sinks(const Geometry& geometry, std::span<const float> sinks) {
 Status admit_attend(const LayerView& layer, VisibleRun run, const ConstTensor& query, std::span<const std::int32_t> row,
                     std::int64_t row_number) {
   const Geometry& geometry = *layer.geometry;
+  if (layer.key_offset_bytes < 0)
+    return attend_fault(Code::kInvalidArgument, "layer", "holds no keys and values", {row_number, -1});
   if (Status s = geometry.check_run(run, row_number); !s.ok()) return s;
   if (run.tokens > 0 &&
       (run.anchor < layer.run.anchor || run.anchor + run.tokens > layer.run.anchor + layer.run.tokens)) {

@@ -13,12 +13,12 @@ Status invalid(std::string_view name, std::string_view what) {
   return Status::error(Code::kInvalidArgument, name, formatted("{}: {}", name, what));
 }
 
-// Whether two index tuples may name the same bytes: true unless every axis steps over all that the axes of shorter
-// strides reach.
-bool overlaps_itself(const Tensor& view) {
+}  // namespace
+
+int overlapping_axis(const ConstTensor& view) {
   const auto rank = static_cast<std::size_t>(view.rank);
   for (std::size_t axis = 0; axis < rank; ++axis) {
-    if (view.shape[axis] == 0) return false;
+    if (view.shape[axis] == 0) return -1;
   }
   for (std::size_t axis = 0; axis < rank; ++axis) {
     if (view.shape[axis] == 1) continue;
@@ -28,12 +28,10 @@ bool overlaps_itself(const Tensor& view) {
                            (view.stride_bytes[other] == view.stride_bytes[axis] && other > axis);
       if (shorter) reach_bytes += view.stride_bytes[other] * (view.shape[other] - 1);
     }
-    if (view.stride_bytes[axis] < reach_bytes) return true;
+    if (view.stride_bytes[axis] < reach_bytes) return static_cast<int>(axis);
   }
-  return false;
+  return -1;
 }
-
-}  // namespace
 
 Status admit_view(std::string_view name, const ConstTensor& view, DType dtype,
                   std::initializer_list<std::int64_t> shape) {
@@ -79,7 +77,8 @@ Status admit_view(std::string_view name, const ConstTensor& view, DType dtype,
 
 Status admit_view(std::string_view name, const Tensor& view, DType dtype, std::initializer_list<std::int64_t> shape) {
   if (Status s = admit_view(name, as_const(view), dtype, shape); !s.ok()) return s;
-  if (overlaps_itself(view)) return invalid(name, "two of its elements share memory, and it is written");
+  if (overlapping_axis(as_const(view)) >= 0)
+    return invalid(name, "two of its elements share memory, and it is written");
   return {};
 }
 

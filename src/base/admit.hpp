@@ -18,6 +18,10 @@ Status admit_view(std::string_view name, const ConstTensor& view, DType dtype,
 // Besides, for what is written: two elements that may share memory.
 Status admit_view(std::string_view name, const Tensor& view, DType dtype, std::initializer_list<std::int64_t> shape);
 
+// The first axis along which two elements of an admitted view may share memory: one that does not step over all that
+// the axes of shorter strides reach; -1 if there is none.
+int overlapping_axis(const ConstTensor& view);
+
 // Errors  NotFinite, naming the first element: row = its first coordinate, index = its place in what is left.
 // `view` is admitted and holds f32, bf16 or f16.
 Status admit_finite(std::string_view name, const ConstTensor& view);

@@ -24,6 +24,8 @@ Result<std::vector<std::vector<float>>> admit_layers(const Geometry& geometry, c
   for (std::size_t l = 0; l < options.layers.size(); ++l) {
     const std::vector<float>& weight = options.layers[l].index_norm_weight;
     const auto layer = static_cast<std::int64_t>(l);
+    if (options.index_only && !options.layers[l].indexed)
+      return invalid("layers", formatted("layer {} of an index store has no index", layer), {layer, -1});
     if (!weight.empty() && static_cast<std::int64_t>(weight.size()) != geometry.index_dim()) {
       return invalid("index_norm_weight",
                      formatted("layer {} has {} entries for {} dims", layer, weight.size(), geometry.index_dim()),

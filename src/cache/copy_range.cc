@@ -40,8 +40,10 @@ TokenBatch piece_batch(const LayerView& from, std::int64_t position, std::int64_
   const Geometry& g = *from.geometry;
   TokenBatch batch;
   batch.first_position = position;
-  batch.keys = block_view(from.key(position, 0), g.kv_dtype(), tokens, g.kv_heads(), g.head_dim(), from.page_tokens);
-  if (!g.values_alias_keys()) {
+  const bool keys = from.key_offset_bytes != kAbsent;
+  if (keys)
+    batch.keys = block_view(from.key(position, 0), g.kv_dtype(), tokens, g.kv_heads(), g.head_dim(), from.page_tokens);
+  if (keys && !g.values_alias_keys()) {
     batch.values =
         block_view(from.value(position, 0), g.kv_dtype(), tokens, g.kv_heads(), g.value_dim(), from.page_tokens);
   }

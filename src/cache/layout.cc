@@ -68,8 +68,10 @@ Result<Layout> Layout::make(const Geometry& geometry, const CacheOptions& option
   std::int64_t pooled_bytes = 0;
   for (const LayerParameters& layer : options.layers) {
     LayerLayout at;
-    at.keys = tokens.add({heads, layout.page_tokens, geometry.head_dim()}, kv, &layout.keys_values_bytes);
-    if (!geometry.values_alias_keys()) {
+    if (!options.index_only) {
+      at.keys = tokens.add({heads, layout.page_tokens, geometry.head_dim()}, kv, &layout.keys_values_bytes);
+    }
+    if (!options.index_only && !geometry.values_alias_keys()) {
       at.values = tokens.add({heads, layout.page_tokens, geometry.value_dim()}, kv, &layout.keys_values_bytes);
     }
     if (layer.indexed && geometry.pooling() != Pooling::kNone) {

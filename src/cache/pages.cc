@@ -7,6 +7,12 @@
 #include "base/format.hpp"
 
 namespace seriatim {
+namespace {
+
+std::byte nothing;  // where a page without bytes lies: of an index store whose keys arrive finished
+
+}  // namespace
+
 void dispose(Page* page) noexcept { page->pool->recycle(page); }
 
 PagePool::~PagePool() { trim(); }
@@ -18,7 +24,7 @@ void PagePool::trim() noexcept {
     free_ = page->next_free;
     --free_pages_;
     --held_pages_;
-    allocator_.release(page->data, page_bytes_);
+    if (page_bytes_ > 0) allocator_.release(page->data, page_bytes_);
     delete page;
   }
 }
@@ -26,7 +32,7 @@ void PagePool::trim() noexcept {
 Page* PagePool::make_page() {
   auto* page = new (std::nothrow) Page;
   if (page == nullptr) return nullptr;
-  page->data = allocator_.allocate(page_bytes_);
+  page->data = page_bytes_ == 0 ? &nothing : allocator_.allocate(page_bytes_);
   if (page->data == nullptr) {
     delete page;
     return nullptr;

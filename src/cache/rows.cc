@@ -34,7 +34,9 @@ Status admit_absent(std::string_view name, const ConstTensor& tensor, std::strin
 
 }  // namespace
 
-Result<std::int64_t> admit_batch(const Geometry& geometry, bool indexed, const TokenBatch& batch) {
+namespace {
+
+Result<std::int64_t> admit_keys_values(const Geometry& geometry, const TokenBatch& batch) {
   const DType kv = geometry.kv_dtype();
   if (Status s = admit_view("keys", batch.keys, kv, {-1, geometry.kv_heads(), geometry.head_dim()}); !s.ok()) return s;
   const std::int64_t tokens = batch.keys.shape[0];
@@ -44,13 +46,29 @@ Result<std::int64_t> admit_batch(const Geometry& geometry, bool indexed, const T
              !s.ok()) {
     return s;
   }
-  if (!indexed) {
+  return tokens;
+}
+
+}  // namespace
+
+Result<std::int64_t> admit_batch(const Geometry& geometry, const LayerLayout& keeps, const TokenBatch& batch) {
+  std::int64_t tokens = -1;
+  if (keeps.keys != kAbsent) {
+    const auto given = admit_keys_values(geometry, batch);
+    if (!given.ok()) return given.status();
+    tokens = *given;
+  } else {
+    if (Status s = admit_absent("keys", batch.keys, "given to an index store"); !s.ok()) return s;
+    if (Status s = admit_absent("values", batch.values, "given to an index store"); !s.ok()) return s;
+  }
+  if (keeps.pooled == kAbsent) {
     if (Status s = admit_absent("index_keys", batch.index_keys, "given to a layer without an index"); !s.ok()) return s;
   } else if (Status s =
                  admit_view("index_keys", batch.index_keys, geometry.index_dtype(), {tokens, geometry.index_dim()});
              !s.ok()) {
     return s;
   }
+  if (tokens < 0) tokens = batch.index_keys.shape[0];
   if (geometry.rope_axes().empty()) return tokens;
   if (tokens > 0 && batch.coordinates == nullptr) {
     return Status::error(Code::kInvalidArgument, "coordinates",

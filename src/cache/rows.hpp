@@ -5,14 +5,16 @@
 #include <cstdint>
 #include <string_view>
 
+#include "cache/layout.hpp"
 #include "cache/row_kernels.hpp"
 #include "seriatim/cache.hpp"
 
 namespace seriatim {
 
+// Takes   what the layer keeps
 // Gives   T, the number of tokens.
 // Errors  InvalidArgument, Overflow: the batch's tensors do not fit the geometry or each other.
-Result<std::int64_t> admit_batch(const Geometry& geometry, bool indexed, const TokenBatch& batch);
+Result<std::int64_t> admit_batch(const Geometry& geometry, const LayerLayout& keeps, const TokenBatch& batch);
 
 // Copies `elements` elements, `stride_bytes` apart, to a dense and aligned row.
 // Gives   the largest magnitude; infinity if one is not finite, and it has been copied all the same.

@@ -61,8 +61,8 @@ std::int64_t StagedSequence::least_staged() const {
 }
 
 Status StagedSequence::append(std::int64_t layer, const TokenBatch& batch, PoolBuffers& buffers) {
-  const bool indexed = store_.layout.layers[static_cast<std::size_t>(layer)].pooled != kAbsent;
-  const auto tokens = admit_batch(store_.geometry, indexed, batch);
+  const LayerLayout& keeps = store_.layout.layers[static_cast<std::size_t>(layer)];
+  const auto tokens = admit_batch(store_.geometry, keeps, batch);
   if (!tokens.ok()) return tokens.status();
   std::int64_t& count = layer_tokens_[static_cast<std::size_t>(layer)];
   const std::int64_t next = base_->run.anchor + count;
@@ -74,8 +74,9 @@ Status StagedSequence::append(std::int64_t layer, const TokenBatch& batch, PoolB
   }
   const auto end = checked_add(count, *tokens);
   if (!end || *end > Geometry::kPositions - base_->run.anchor) {
-    return Status::error(Code::kInvalidArgument, "keys",
-                         formatted("keys: {} tokens from position {} pass the last position {}", *tokens, next,
+    const std::string_view name = keeps.keys == kAbsent ? "index_keys" : "keys";
+    return Status::error(Code::kInvalidArgument, name,
+                         formatted("{}: {} tokens from position {} pass the last position {}", name, *tokens, next,
                                    Geometry::kPositions - 1),
                          {id_, -1});
   }
@@ -104,7 +105,9 @@ Status StagedSequence::append_claimed(std::int64_t layer, const TokenBatch& batc
   if (Status s = tokens_.claim(begin + tokens); !s.ok()) return s;
   if (Status s = groups_.claim(groups_of(begin + tokens)); !s.ok()) return s;
   if (Status s = write_coordinates(batch, begin, tokens); !s.ok()) return s;
-  if (Status s = write_block("keys", batch.keys, at.keys, begin); !s.ok()) return s;
+  if (at.keys != kAbsent) {
+    if (Status s = write_block("keys", batch.keys, at.keys, begin); !s.ok()) return s;
+  }
   if (at.values != kAbsent) {
     if (Status s = write_block("values", batch.values, at.values, begin); !s.ok()) return s;
   }

@@ -177,6 +177,8 @@ Ref<const SequenceState> make_state(const Ref<Store>& store, const LoadedPages& 
 Result<std::vector<RestoredSequence>> Cache::restore(const std::string& path, RestoreMode mode) {
   DefaultFloatEnvironment environment;
   return guarded([&]() -> Result<std::vector<RestoredSequence>> {
+    if (!impl_->store->layout.keeps_keys())
+      return Status::error(Code::kUnsupported, "cache", "cache: an index store is neither saved nor restored");
     auto file = CacheFile::open(path);
     if (!file.ok()) return file.status();
     if (Status s = check_same(*impl_->store, *file); !s.ok()) return s;

@@ -99,6 +99,8 @@ cache_file::Shapes shapes_of(const Store& store, const SavePlan& plan) {
 
 Status save_states(const Store& store, std::span<const SavedSequence> sequences, const std::string& path,
                    file::FileCalls& calls) {
+  if (!store.layout.keeps_keys())
+    return Status::error(Code::kUnsupported, "cache", "cache: an index store is neither saved nor restored");
   using namespace cache_file;
   const SavePlan plan = SavePlan::make(store, sequences);
   SmallSections small = small_sections(store, plan);

@@ -33,7 +33,7 @@ Status take_layers(const seriatim_cache_options& from, std::vector<LayerParamete
 Status take_options(const seriatim_cache_options& from, CacheOptions& to) {
   if (Status s = take_layers(from, to.layers); !s.ok()) return s;
   if (Status s = take_flag("reserve", from.reserve, to.reserve); !s.ok()) return s;
-  if (Status s = check_reserved("options", from.reserved); !s.ok()) return s;
+  if (Status s = take_flag("index_only", from.index_only, to.index_only); !s.ok()) return s;
   if (Status s = take_kernels(from.kernels, to.kernels); !s.ok()) return s;
   to.capacity_tokens = from.capacity_tokens;
   to.capacity_bytes = from.capacity_bytes;

@@ -104,6 +104,10 @@ Status take_tensor(const char* name, const seriatim_tensor* given, Tensor& taken
   return check_memory(name, taken);
 }
 
+Status take_layout(const char* name, const seriatim_tensor* given, ConstTensor& taken) {
+  return take_view(name, given, taken);
+}
+
 Status check_array(const char* name, const void* data, std::int64_t count, std::size_t element_bytes) {
   const std::int64_t most = std::numeric_limits<std::int64_t>::max() / static_cast<std::int64_t>(element_bytes);
   if (count < 0 || count > most) return invalid(name, formatted("a count of {}", count).c_str());

@@ -42,6 +42,8 @@ void give_struct(T* out, const T& value) {
 //         library's to judge.
 Status take_tensor(const char* name, const seriatim_tensor* given, ConstTensor& taken);
 Status take_tensor(const char* name, const seriatim_tensor* given, Tensor& taken);
+// The same where the data is not read: how something is laid out.
+Status take_layout(const char* name, const seriatim_tensor* given, ConstTensor& taken);
 // The same where NULL means none; `taken` stays empty then.
 template <typename T>
 Status take_tensor_or_null(const char* name, const seriatim_tensor* given, T& taken) {

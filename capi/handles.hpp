@@ -3,10 +3,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "ask_scratch.hpp"
 #include "seriatim.h"
+#include "seriatim/borrow.hpp"
 #include "seriatim/cache.hpp"
 #include "seriatim/executor.hpp"
 #include "seriatim/geometry.hpp"
@@ -39,6 +41,14 @@ struct seriatim_transaction {
 struct seriatim_snapshot {
   std::shared_ptr<seriatim::PageAllocator> allocator;
   seriatim::Snapshot snapshot;
+};
+
+struct seriatim_borrowed {
+  explicit seriatim_borrowed(const seriatim::Geometry& of) : geometry(of), layer(geometry) {}
+
+  seriatim::Geometry geometry;
+  std::optional<seriatim_snapshot> index;  // whose index the layer reads, where it is a snapshot's
+  seriatim::BorrowedLayer layer;
 };
 
 struct seriatim_engine {

@@ -11,8 +11,9 @@ namespace seriatim::capi {
 
 Result<LayerView> take_layer(const seriatim_layer* given) {
   if (given == nullptr) return invalid("layer", "NULL");
-  if ((given->snapshot == nullptr) == (given->transaction == nullptr))
-    return invalid("layer", "not exactly one of snapshot and transaction");
+  const int handles = (given->snapshot != nullptr) + (given->transaction != nullptr) + (given->borrowed != nullptr);
+  if (handles != 1) return invalid("layer", "not exactly one of snapshot, transaction and borrowed");
+  if (given->borrowed != nullptr) return given->borrowed->layer.view();
   if (given->transaction != nullptr) return given->transaction->transaction.layer(given->sequence, given->layer);
   const Snapshot& snapshot = given->snapshot->snapshot;
   if (given->layer < 0 || given->layer >= snapshot.layers()) {
@@ -82,8 +83,12 @@ seriatim_status seriatim_layer_token(const seriatim_layer* layer, std::int64_t p
     if (kv_head < 0 || kv_head >= view->geometry->kv_heads()) {
       return invalid("kv_head", formatted("{} is not in 0..{}", kv_head, view->geometry->kv_heads() - 1).c_str());
     }
-    seriatim_token found{
-        view->key(position, kv_head), view->value(position, kv_head), view->raw_index_key(position), {}, 0};
+    seriatim_token found{};
+    if (view->key_offset_bytes >= 0) {
+      found.key = view->key(position, kv_head);
+      found.value = view->value(position, kv_head);
+    }
+    found.raw_index_key = view->raw_index_key(position);
     std::ranges::copy(view->coordinates(position), found.coordinates);
     *token = found;
     return {};

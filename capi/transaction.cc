@@ -25,7 +25,7 @@ seriatim_status seriatim_transaction_append(seriatim_transaction* transaction, s
     TokenBatch tokens;
     tokens.first_position = first_position;
     tokens.coordinates = take_coordinates(coordinates);
-    if (Status s = take_tensor("keys", keys, tokens.keys); !s.ok()) return s;
+    if (Status s = take_tensor_or_null("keys", keys, tokens.keys); !s.ok()) return s;
     if (Status s = take_tensor_or_null("values", values, tokens.values); !s.ok()) return s;
     if (Status s = take_tensor_or_null("index_keys", index_keys, tokens.index_keys); !s.ok()) return s;
     return transaction->transaction.append(sequence, layer, tokens);

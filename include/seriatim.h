@@ -243,7 +243,7 @@ typedef struct seriatim_cache_options {
   seriatim_allocator* allocator;         // or NULL: the heap
   const char* kernels;                   // or NULL: as seriatim_kernels_chosen says
   int32_t reserve;                       // 1: take all pages' memory at once
-  int32_t reserved;                      // 0
+  int32_t index_only;  // 1: an index store, for keys and values that the engine keeps (borrowed layers)
 } seriatim_cache_options;
 
 typedef struct seriatim_cache_bytes {  // a page that several hold counts once
@@ -324,8 +324,8 @@ SERIATIM_API seriatim_status seriatim_cache_begin(seriatim_cache* cache, seriati
                                                   seriatim_error* error);
 // Stages tokens of one layer. All layers of a sequence must reach the same frontier before the commit.
 // Takes   keys [T, kv_heads, head_dim] and values [T, kv_heads, value_dim] in kv_dtype; values NULL exactly when they
-//         alias the keys; index_keys [T, index_dim] in index_dtype, NULL exactly when the layer is not indexed;
-//         coordinates [T][3], exactly when the geometry names rope_axes, else NULL
+//         alias the keys, both in an index store; index_keys [T, index_dim] in index_dtype, NULL exactly when the layer
+//         is not indexed; coordinates [T][3], exactly when the geometry names rope_axes, else NULL
 // Errors  NOT_FOUND. INVALID_ARGUMENT. NOT_CONTIGUOUS: first_position is not the staged frontier (row = sequence,
 //         index = where it goes on). CAPACITY. OUT_OF_MEMORY. NOT_FINITE: row = token, index = element.
 SERIATIM_API seriatim_status seriatim_transaction_append(seriatim_transaction* transaction, int64_t sequence,
@@ -346,18 +346,21 @@ SERIATIM_API seriatim_status seriatim_transaction_commit_prefix(seriatim_transac
 SERIATIM_API seriatim_status seriatim_transaction_rollback(seriatim_transaction* transaction, seriatim_error* error);
 SERIATIM_API void seriatim_transaction_destroy(seriatim_transaction* transaction);  // rolls back what was not committed
 
-// ---- A layer to read: of a snapshot, or as a transaction has staged it
+// ---- A layer to read: of a snapshot, as a transaction has staged it, or of the engine's own memory
 
-typedef struct seriatim_layer {             // exactly one of the two handles
+typedef struct seriatim_borrowed seriatim_borrowed;
+
+typedef struct seriatim_layer {             // exactly one of the three handles
   const seriatim_snapshot* snapshot;        // or NULL
-  const seriatim_transaction* transaction;  // or NULL; with it `sequence` counts
-  int64_t sequence;
-  int64_t layer;
+  const seriatim_transaction* transaction;  // or NULL
+  const seriatim_borrowed* borrowed;        // or NULL
+  int64_t sequence;                         // of a transaction; else not read
+  int64_t layer;                            // of a snapshot or a transaction; else not read
 } seriatim_layer;
 
 typedef struct seriatim_token {
-  const void* key;            // [head_dim] of the kv head, in kv_dtype
-  const void* value;          // [value_dim]
+  const void* key;            // [head_dim] of the kv head, in kv_dtype; NULL where the layer keeps no keys
+  const void* value;          // [value_dim]; NULL where it keeps no keys
   const void* raw_index_key;  // [index_dim]; NULL where none is kept
   int32_t coordinates[3];     // the position three times where there are none
   int32_t reserved;
@@ -370,6 +373,60 @@ SERIATIM_API seriatim_status seriatim_layer_run(const seriatim_layer* layer, int
 //         or its end
 SERIATIM_API seriatim_status seriatim_layer_token(const seriatim_layer* layer, int64_t position, int64_t kv_head,
                                                   seriatim_token* token, seriatim_error* error);
+
+// ---- Borrowed layer: keys and values that the engine keeps, in arrays or pages of its own. Nothing is copied.
+
+// Every axis but the last may have any stride: an array [heads, T, dim] is handed over as its view [T, heads, dim]. The
+// elements of the last axis are neighbours. Slot s is where token s of the array lies, or token s mod page_tokens of
+// page s / page_tokens; page_tokens is any number.
+typedef struct seriatim_borrowed_tensors {
+  size_t struct_size;
+  // In kv_dtype. One array: keys [T, kv_heads, head_dim], values [T, kv_heads, value_dim]. With block_table the pool of
+  // pages: [pages, page_tokens, kv_heads, dim]. With key_pages how a page is laid out: [page_tokens, kv_heads, dim];
+  // data is not read then. Values NULL exactly where they alias the keys; both NULL: a layer that plans alone.
+  const seriatim_tensor* keys;
+  const seriatim_tensor* values;
+  // Or NULL. [n] i32 or i64: which page of the pool holds slots i * page_tokens and on. Entries of which no slot holds
+  // a token of the run are not read.
+  const seriatim_tensor* block_table;
+  // The same as addresses, [count] each, or NULL with 0. NULL where no token of the run lies.
+  const void* const* key_pages;
+  const void* const* value_pages;
+  int64_t key_page_count;
+  int64_t value_page_count;
+  int64_t first_slot;  // of the run's first token: past left padding, or past a prefix that is gone
+  // The index: panels that the engine keeps, or another layer's of the same run, as an index store's; with neither the
+  // layer attends rows that another one planned.
+  const seriatim_tensor* panels;  // [panels, index_dim, 16] in index_dtype, dense, or NULL
+  int64_t first_group;            // of the run: lane first_group % 16 of panel first_group / 16
+  const seriatim_layer* index;    // or NULL
+  float panels_max_abs;           // no element is larger in magnitude; infinity: not known, which is a little slower
+  int32_t reserved;               // 0
+} seriatim_borrowed_tensors;
+
+SERIATIM_API void seriatim_borrowed_tensors_init(seriatim_borrowed_tensors* tensors);
+// One per sequence and layer, bound to nothing yet. Errors  OUT_OF_MEMORY.
+SERIATIM_API seriatim_status seriatim_borrowed_create(const seriatim_geometry* geometry, seriatim_borrowed** borrowed,
+                                                      seriatim_error* error);
+// Looks at `tokens` tokens from position anchor. Call it whenever tokens have come or pages have moved; it must not run
+// beside a call that reads the layer.
+// Takes   tensors whose memory stays where it is while the layer is read; an index of a snapshot is kept, one of a
+//         transaction or a borrowed layer must last as long as this binding
+// Errors  INVALID_ARGUMENT, by field: a dtype, rank or extent; a stride that lets two tokens, heads or pages share
+//         memory (index = axis); fewer tokens, pages, entries or panels than the run needs; an entry that is no page of
+//         the pool, or that an earlier one names too (index = entry); a NULL page (index = page); an index of another
+//         run. OVERFLOW. OUT_OF_MEMORY. The layer stays as it was.
+SERIATIM_API seriatim_status seriatim_borrowed_bind(seriatim_borrowed* borrowed, int64_t anchor, int64_t tokens,
+                                                    const seriatim_borrowed_tensors* tensors, seriatim_error* error);
+SERIATIM_API void seriatim_borrowed_destroy(seriatim_borrowed* borrowed);
+// Bytes of the panels that hold `groups` finished index keys. Errors  INVALID_ARGUMENT: groups. OVERFLOW.
+SERIATIM_API seriatim_status seriatim_panels_bytes(const seriatim_geometry* geometry, int64_t groups, int64_t* bytes,
+                                                   seriatim_error* error);
+// Finished index keys into panels of the engine's; lanes past the last group are zeros.
+// Takes   pooled [G, index_dim] in index_dtype; panels of seriatim_panels_bytes of them or more, 64-byte aligned
+// Errors  INVALID_ARGUMENT. Nothing is written.
+SERIATIM_API seriatim_status seriatim_pack_panels(const seriatim_geometry* geometry, const seriatim_tensor* pooled,
+                                                  void* panels, int64_t panels_bytes, seriatim_error* error);
 
 // ---- Engine: where the work is done, made once, with all its scratch
 

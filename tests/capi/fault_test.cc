@@ -128,7 +128,7 @@ TEST_P(CAbiFault, AFailedStepOfACacheChangesNothing) {
   const auto tokens = [&] {
     seriatim_snapshot* snapshot = nullptr;
     EXPECT_EQ(seriatim_cache_snapshot(cache_, sequence_, &snapshot, nullptr), SERIATIM_OK);
-    const seriatim_layer layer{snapshot, nullptr, 0, 0};
+    const seriatim_layer layer{snapshot, nullptr, nullptr, 0, 0};
     std::int64_t anchor = 0;
     std::int64_t count = -1;
     EXPECT_EQ(seriatim_layer_run(&layer, &anchor, &count, nullptr), SERIATIM_OK);
@@ -169,6 +169,84 @@ TEST_P(CAbiFault, AFailedFileCallLeavesCacheAndFile) {
             3);
   EXPECT_EQ(count, 1);
   EXPECT_EQ(seriatim_cache_file_verify(path.c_str(), nullptr), SERIATIM_OK);
+}
+
+TEST_P(CAbiFault, AFailedBindingLeavesTheLayerAsItWas) {
+  const seriatim_tensor keys = tensor(3, kTokens, 1, kDim);
+  seriatim_borrowed_tensors tensors;
+  seriatim_borrowed_tensors_init(&tensors);
+  tensors.keys = tensors.values = &keys;
+  seriatim_borrowed* borrowed = nullptr;
+  EXPECT_GT(refuse_each([&](seriatim_error* error) { return seriatim_borrowed_create(geometry_, &borrowed, error); },
+                        all(), heap_live_bytes),
+            0);
+  const auto tokens = [&] {
+    const seriatim_layer layer{nullptr, nullptr, borrowed, 0, 0};
+    std::int64_t anchor = 0;
+    std::int64_t count = -1;
+    EXPECT_EQ(seriatim_layer_run(&layer, &anchor, &count, nullptr), SERIATIM_OK);
+    return count;
+  };
+  EXPECT_GT(
+      refuse_each([&](seriatim_error* error) { return seriatim_borrowed_bind(borrowed, 0, kTokens, &tensors, error); },
+                  all(), tokens),
+      0);
+  EXPECT_EQ(tokens(), kTokens);
+  seriatim_borrowed_destroy(borrowed);
+}
+
+// An engine that was never reserved takes what a call lacks; one that was takes nothing.
+TEST_P(CAbiFault, AFailedPlanWritesNoRow) {
+  ASSERT_EQ(feed(nullptr), SERIATIM_OK);
+  seriatim_snapshot* snapshot = nullptr;
+  ASSERT_EQ(seriatim_cache_snapshot(cache_, sequence_, &snapshot, nullptr), SERIATIM_OK);
+  const std::int64_t positions[2] = {kTokens - 1, 30};
+  const seriatim_layer layer{snapshot, nullptr, nullptr, 0, 0};
+  const seriatim_plan_ask plan{sizeof plan, layer, tensor(3, 2, 1, kDim), nullptr, positions, 2};
+  const seriatim_attend_ask attend{sizeof attend, layer, tensor(3, 2, 2, kDim), positions, 2, nullptr, 0};
+  std::vector<std::int32_t> entries(2 * 19, 77);
+  std::vector<std::int32_t> counts(2, 77);
+  std::vector<float> results(2 * 2 * kDim, 77.0f);
+  const std::int64_t shape[3] = {2, 2, kDim};
+  seriatim_tensor output;
+  ASSERT_EQ(seriatim_tensor_dense(results.data(), SERIATIM_F32, 3, shape, &output, nullptr), SERIATIM_OK);
+  const seriatim_rows rows{entries.data(), 19, counts.data()};
+  const seriatim_const_rows planned{entries.data(), 19, counts.data()};
+  seriatim_engine* engine = nullptr;
+  ASSERT_EQ(seriatim_engine_create(nullptr, &engine, nullptr), SERIATIM_OK);
+  const auto first_count = [&] { return std::int64_t{counts[0]}; };
+  EXPECT_GT(
+      refuse_each(
+          [&](seriatim_error* error) { return seriatim_plan(engine, &plan, 1, SERIATIM_NAN_REFUSE, &rows, error); },
+          all(), first_count),
+      1);
+  EXPECT_EQ(counts[0], 16);
+  const auto first_result = [&] { return static_cast<std::int64_t>(results[0]); };
+  EXPECT_GT(
+      refuse_each(
+          [&](seriatim_error* error) { return seriatim_attend(engine, &attend, 1, &planned, &output, nullptr, error); },
+          all(), first_result),
+      0);
+  seriatim_engine_destroy(engine);
+
+  seriatim_step_limits limits;
+  seriatim_step_limits_init(&limits);
+  limits.visible_tokens = kTokens;
+  limits.queries = 2;
+  limits.asks = 1;
+  ASSERT_EQ(seriatim_engine_create(nullptr, &engine, nullptr), SERIATIM_OK);
+  EXPECT_GT(
+      refuse_each([&](seriatim_error* error) { return seriatim_engine_reserve(engine, geometry_, &limits, error); },
+                  all(), [] { return std::int64_t{0}; }),
+      1);
+  arm_heap_fault(0, true);
+  const seriatim_status planned_status = seriatim_plan(engine, &plan, 1, SERIATIM_NAN_REFUSE, &rows, nullptr);
+  const seriatim_status attended = seriatim_attend(engine, &attend, 1, &planned, &output, nullptr, nullptr);
+  EXPECT_FALSE(disarm_heap_fault());
+  EXPECT_EQ(planned_status, SERIATIM_OK);
+  EXPECT_EQ(attended, SERIATIM_OK);
+  seriatim_engine_destroy(engine);
+  seriatim_snapshot_destroy(snapshot);
 }
 
 TEST_P(CAbiFault, ScoringWithoutMemoryWritesNoScore) {

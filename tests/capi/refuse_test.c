@@ -244,11 +244,16 @@ static void numbers_that_do_not_fit(const setup* s) {
   cache_options.kernels = "none";
   CHECK_FAILS(seriatim_cache_create(s->geometry, &cache_options, &cache, &error), SERIATIM_NOT_FOUND, "kernels");
   seriatim_cache_options_init(&cache_options);
-  cache_options.reserved = 1;
-  CHECK_FAILS(seriatim_cache_create(s->geometry, &cache_options, &cache, &error), SERIATIM_UNSUPPORTED, "options");
+  cache_options.index_only = 2;
+  CHECK_FAILS(seriatim_cache_create(s->geometry, &cache_options, &cache, &error), SERIATIM_INVALID_ARGUMENT,
+              "index_only");
   seriatim_cache_options_init(&cache_options);
   memset(layers, 0, sizeof layers);
   layers[0].indexed = layers[1].indexed = 1;
+  layers[0].reserved = 1;
+  cache_options.layers = layers;
+  CHECK_FAILS(seriatim_cache_create(s->geometry, &cache_options, &cache, &error), SERIATIM_UNSUPPORTED, "layers");
+  layers[0].reserved = 0;
   layers[1].index_norm_weight = weight;
   layers[1].index_norm_weight_count = kIndexDim;
   weight[3] = INFINITY;

@@ -118,7 +118,7 @@ class CStory {
                                           &index_keys, numbers(story_.coordinates, first), &error_),
               SERIATIM_OK)
         << error_.message;
-    const seriatim_layer layer{nullptr, step, sequence_, 0};
+    const seriatim_layer layer{nullptr, step, nullptr, sequence_, 0};
     ask(layer, first, count, all);
     ASSERT_EQ(seriatim_transaction_commit(step, &error_), SERIATIM_OK) << error_.message;
   }

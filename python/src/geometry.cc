@@ -6,8 +6,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <charconv>
 #include <cmath>
-#include <cstdio>
 #include <new>
 #include <optional>
 #include <string>
@@ -107,8 +107,8 @@ std::string repr(const Geometry& g) {
   number("head_dim", g.head_dim(), d.head_dim);
   number("value_dim", g.value_dim(), g.head_dim());
   if (g.values_alias_keys()) add("values_alias_keys", "True");
-  char scale[32];
-  std::snprintf(scale, sizeof scale, "%.9g", static_cast<double>(g.softmax_scale()));
+  char scale[32] = {};  // to_chars, because the decimal point of printf is the locale's
+  std::to_chars(scale, scale + sizeof scale - 1, g.softmax_scale(), std::chars_format::general, 9);
   if (g.softmax_scale() != static_cast<float>(1.0 / std::sqrt(static_cast<double>(g.head_dim()))))
     add("softmax_scale", scale);
   number("index_heads", g.index_heads(), d.index_heads);

@@ -33,6 +33,22 @@ std::string fault_of(nb::handle tensor) {
          "a " + name + ", whose meaning beyond its elements would be dropped; pass tensor.as_subclass(torch.Tensor)");
 }
 
+// Tracers see torch's own operations alone; to them a result of ours is a constant.
+void refuse_tracers(const Torch& torch, const char* argument) {
+  bool traces = nb::cast<bool>(torch.is_tracing());
+  if (!traces && nb::cast<std::int64_t>(torch.dispatch_modes()) > 0) {
+    const nb::module_ proxies = nb::module_::import_("torch.fx.experimental.proxy_tensor");
+    traces = !nb::object(proxies.attr("get_proxy_mode")()).is_none();
+  }
+  if (traces)
+    refuse(argument, "torch.jit.trace and make_fx would keep this call's result as a constant; call it outside");
+}
+
+bool carries_tangent(const Torch& torch, nb::handle tensor) {
+  if (nb::cast<std::int64_t>(nb::object(torch.forward_ad.attr("_current_level"))) < 0) return false;
+  return !nb::object(torch.forward_ad.attr("unpack_dual")(tensor).attr("tangent")).is_none();
+}
+
 std::optional<DType> dtype_of(const Torch& torch, nb::handle tensor) {
   const nb::object dtype = tensor.attr("dtype");
   for (std::size_t i = 0; i < torch.dtypes.size(); ++i) {
@@ -95,6 +111,8 @@ ConstTensor admitted(nb::handle tensor, const char* argument, Gradient gradient)
     refuse(argument, "its negative bit is set, so that memory holds the other signs; pass tensor.resolve_neg()");
   if (gradient == Gradient::kRefused && nb::cast<bool>(tensor.attr("requires_grad")))
     refuse(argument, "a tensor that requires a gradient; pass tensor.detach()");
+  if (carries_tangent(*known, tensor)) refuse(argument, "a tensor that carries a tangent; pass tensor.detach()");
+  refuse_tracers(*known, argument);
   const std::optional<DType> dtype = dtype_of(*known, tensor);
   if (!dtype) refuse(argument, "its dtype is none of float32, bfloat16, float16, int32 and int64");
   ConstTensor view = shape_of(tensor, argument, *dtype);
@@ -117,6 +135,9 @@ Torch::Torch(nb::handle module) {
   parameter_type = module.attr("nn").attr("Parameter");
   strided = module.attr("strided");
   empty = module.attr("empty");
+  is_tracing = module.attr("jit").attr("is_tracing");
+  dispatch_modes = module.attr("_C").attr("_len_torch_dispatch_stack");
+  forward_ad = module.attr("autograd").attr("forward_ad");
   increment_version = module.attr("autograd").attr("graph").attr("increment_version");
   const char* const names[] = {"float32", "bfloat16", "float16", "int32", "int64"};
   for (std::size_t i = 0; i < dtypes.size(); ++i) dtypes[i] = module.attr(names[i]);
@@ -128,7 +149,8 @@ const Torch* torch() {
   PyObject* const module = PyImport_GetModule(nb::str("torch").ptr());
   if (module == nullptr) PyErr_Clear();
   const nb::object held = nb::steal(module);
-  if (!held.is_valid() || !nb::hasattr(held, "autograd") || !nb::hasattr(held, "nn")) return nullptr;
+  if (!held.is_valid() || !nb::hasattr(held, "autograd") || !nb::hasattr(held, "nn") || !nb::hasattr(held, "jit"))
+    return nullptr;
   // Two threads may both look; the later's stays, the other's is a few handles. A lock here would be held while an
   // import lets go of the interpreter's.
   const Torch* const made = new Torch(held);

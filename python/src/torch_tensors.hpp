@@ -14,7 +14,7 @@ namespace nb = nanobind;
 
 // What is looked up by name once and then kept until the process ends: a module's types and functions do not change.
 struct Torch {
-  nb::object tensor_type, parameter_type, strided, empty, increment_version;
+  nb::object tensor_type, parameter_type, strided, empty, increment_version, is_tracing, dispatch_modes, forward_ad;
   std::array<nb::object, 5> dtypes;  // in the order of DType
 
   explicit Torch(nb::handle module);
@@ -30,7 +30,8 @@ enum class Gradient { kRefused, kIgnored };
 // know; a layout
 //         or a wrapper without strided memory of its own (sparse, nested, vmap's and grad's); the negative bit; memory
 //         of a device; a dtype that is none of f32, bf16, f16, i32, i64; more than four axes; a storage that is smaller
-//         than the extents, as one that was freed; a tensor that requires a gradient, unless that is ignored.
+//         than the extents, as one that was freed; a tensor that requires a gradient, unless that is ignored, or
+//         carries a tangent; a tracer at work, which would keep this call's result as a constant.
 template <typename Byte>
 BasicTensor<Byte> torch_view(nb::handle tensor, const char* argument, Gradient gradient);
 

@@ -11,6 +11,9 @@ import pandas as pd
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.autograd import forward_ad
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
 
 import seriatim
 from seriatim._core import BorrowedLayer, Threads, check_finite
@@ -144,6 +147,28 @@ def test_wrapped_tensors_of_function_transforms_are_refused():
         torch.func.grad(inside)(torch.randn(3, 40))
     with pytest.raises(seriatim.InvalidArgument, match="scores: "):
         torch.func.functionalize(inside)(torch.randn(3, 40))
+
+
+def test_tracers_that_would_keep_a_result_as_a_constant_are_refused():
+    scores = torch.randn(3, 40)
+    inside = lambda given: seriatim.select(given, budget_tokens=8).positions * 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with pytest.raises(seriatim.InvalidArgument, match="scores: torch.jit.trace and make_fx"):
+            torch.jit.trace(inside, scores)
+    with pytest.raises(seriatim.InvalidArgument, match="scores: torch.jit.trace and make_fx"):
+        make_fx(inside)(scores)
+    with FlopCounterMode(display=False):  # one that only looks on
+        watched = inside(scores)
+    assert torch.equal(watched, inside(scores))
+
+
+def test_a_tensor_that_carries_a_tangent_is_refused():
+    with forward_ad.dual_level():
+        dual = forward_ad.make_dual(torch.randn(12, 1, 8), torch.ones(12, 1, 8))
+        with pytest.raises(seriatim.InvalidArgument, match="keys: a tensor that carries a tangent"):
+            attend(keys=dual)
+        assert torch.equal(attend(keys=dual.detach()), attend(keys=forward_ad.unpack_dual(dual).primal))
 
 
 def test_a_parameter_without_a_gradient_and_a_resolved_sign_are_taken():

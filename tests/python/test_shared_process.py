@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pathlib
 import pickle
+import shutil
 import signal
 import subprocess
 import sys
@@ -142,6 +143,71 @@ def test_daemon_threads_within_calls_leave_the_programs_status_alone(status):
     for _ in range(3):
         done = subprocess.run([sys.executable, "-c", DAEMONS, str(status)], capture_output=True, text=True, timeout=120)
         assert (done.returncode, done.stderr) == (status, "")
+
+
+def test_calls_work_in_threads_of_little_stack_and_within_signal_handlers(geometry, tokens):
+    user = filled(geometry, tokens)[1]
+    layer, at = user.layer(0), np.arange(75)
+
+    def work():
+        rows = layer.plan(tokens.index_queries, at)
+        return rows.positions.tobytes(), layer.attend(tokens.queries, at, rows).tobytes()
+
+    wanted, got = work(), []
+    before = threading.stack_size(64 * 1024)
+    try:
+        thread = threading.Thread(target=lambda: got.append(work()))
+        thread.start()
+        thread.join()
+    finally:
+        threading.stack_size(before)
+    previous = signal.signal(signal.SIGALRM, lambda *_: got.append(work()))
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
+        while len(got) < 6:
+            assert work() == wanted
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+    assert set(got) == {wanted}
+
+
+FAULT_HANDLER = """
+import faulthandler, os, sys
+import numpy as np, seriatim
+faulthandler.enable()  # before the file is mapped: what installs a handler later owns the signal
+geometry = seriatim.Geometry(budget_tokens=16, query_heads=2, kv_heads=1, head_dim=8, index_heads=2, index_dim=16,
+                             index_rotary_dim=8)
+cache = seriatim.Cache(geometry, capacity_tokens=4096)
+ones = lambda *shape: np.ones(shape, np.float32)
+with cache.begin() as step:
+    step.append(cache.add(), 0, ones(1000, 1, 8), ones(1000, 1, 8), ones(1000, 16))
+cache.save(sys.argv[1])
+[user] = seriatim.Cache(geometry, capacity_tokens=4096).restore(sys.argv[1], mode="map").values()
+os.truncate(sys.argv[1], 4096)
+try:
+    user.layer(0).plan(ones(1000, 2, 16), np.arange(1000))
+except seriatim.Io as error:
+    print(error)
+"""
+
+
+def test_a_fault_handler_that_was_there_first_does_not_mind_a_mapped_file_that_is_cut(tmp_path):
+    done = subprocess.run([sys.executable, "-c", FAULT_HANDLER, tmp_path / "cache"], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "") and "was cut short" in done.stdout
+
+
+def test_the_decimal_point_of_a_locale_changes_no_representation(tmp_path):
+    if not shutil.which("localedef"):
+        pytest.skip("no localedef to make a locale with a decimal comma")
+    made = subprocess.run(["localedef", "-i", "de_DE", "-f", "UTF-8", tmp_path / "de_DE.UTF-8"], capture_output=True)
+    if not (tmp_path / "de_DE.UTF-8").exists():
+        pytest.skip(f"localedef has no de_DE: {made.stderr!r}")
+    program = ("import locale, seriatim; locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8'); "
+               "assert locale.localeconv()['decimal_point'] == ','; "
+               "print(repr(seriatim.Geometry(softmax_scale=0.3, rope_theta=1.5e6)))")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "LOCPATH": str(tmp_path)})
+    assert done.stdout == repr(seriatim.Geometry(softmax_scale=0.3)) + "\n", done.stderr
 
 
 def test_an_interrupt_arrives_after_the_call_and_harms_nothing():

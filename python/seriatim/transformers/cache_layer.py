@@ -25,7 +25,9 @@ PANEL_GROUPS = 16  # how the library stores pooled keys: [panels][index_dim][16]
 def _holders(tensor):
     """How many tensors see the memory of `tensor`, itself included, NumPy arrays and DLPack capsules of one counted as
     it."""
-    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) - 1  # the storage that asks is one
+    storage = tensor.untyped_storage()
+    others = 2**31 if storage.is_shared() else 0  # other processes
+    return torch._C._storage_Use_Count(storage._cdata) - 1 + others  # the storage that asks is one
 
 
 class GrowingTensor:
@@ -74,6 +76,9 @@ class PooledStore:
         self.panels = panels  # [B, panels, index_dim, 16]
         self.max_abs = max_abs  # no element is larger in magnitude
         self.written = written  # groups, per sequence
+
+    def __reduce__(self):  # a process that it is sent to writes too, and torch sends memory, not its copy
+        return type(self), (self.panels.clone(), self.max_abs, list(self.written))
 
 
 class SeriatimIndexedLayer(DynamicIndexedLayer):

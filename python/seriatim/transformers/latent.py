@@ -200,6 +200,7 @@ def check_expansion(attention):
         raise Unsupported(
             f"layer {attention.layer_idx}: kv_b_proj is a {type(expand).__name__}; "
             "only a Linear without bias can be absorbed")
+    refusal.check_read_in_place(attention.layer_idx, "kv_b_proj", expand)
 
 
 def check_on_cpu(text_model):
@@ -209,6 +210,8 @@ def check_on_cpu(text_model):
 
 
 def check_forward(text_model, named):
+    for attention in attentions(text_model):  # again: adapters and quantizers replace modules of a model that is enabled
+        check_expansion(attention)
     refusal.check_forward(text_model, named, lambda cache, config: check_cache(cache, attentions(text_model)))
 
 

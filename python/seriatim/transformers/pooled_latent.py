@@ -102,6 +102,8 @@ def check_model(text_model):
 
 
 def check_forward(text_model, named):
+    for attention in attentions(text_model):
+        latent.check_expansion(attention)
     refusal.check_forward(text_model, named, lambda cache, config: check_cache(cache, attentions(text_model)))
     inputs = named.get("input_ids") if named.get("inputs_embeds") is None else named["inputs_embeds"]
     if inputs is None:

@@ -102,6 +102,8 @@ attentions = indexed_attentions  # by the name that `_enable` knows
 
 
 def check_forward(text_model, named):
+    for attention in indexed_attentions(text_model):
+        refusal.check_read_in_place(attention.layer_idx, "k_layernorm", attention.indexer.k_layernorm)
     refusal.check_forward(text_model, named, refusal.check_cache)
 
 

@@ -2,6 +2,7 @@
 
 import torch
 from torch._guards import detect_fake_mode
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 from transformers.cache_utils import Cache, DynamicIndexedLayer
 from transformers.masking_utils import find_packed_sequence_indices
 
@@ -80,6 +81,9 @@ def _check_mode(text_model, named):
         if wanting or any(p.requires_grad for p in text_model.parameters()):
             raise Unsupported(
                 "gradients: there is no backward pass; call the model under torch.no_grad() or torch.inference_mode()")
+    if torch.jit.is_tracing() or get_proxy_mode() is not None:
+        raise Unsupported(
+            "torch.jit.trace and make_fx would keep what an enabled model computes as constants; disable it first")
     if detect_fake_mode(inputs) is not None:
         raise Unsupported(
             "FakeTensorMode: an enabled model reads its tensors; leave the mode, or disable the model first")
@@ -87,6 +91,14 @@ def _check_mode(text_model, named):
         raise Unsupported(f"device {inputs.device}: only CPU tensors are supported")
     if torch.is_autocast_enabled("cpu"):
         raise Unsupported("autocast: load or convert the model in the dtype it shall compute in")
+
+
+def check_read_in_place(layer_idx, name, module):
+    """A module whose weight the kernels read has nothing between it and its weight."""
+    if module._forward_hooks or module._forward_pre_hooks or "forward" in vars(module):
+        raise Unsupported(
+            f"layer {layer_idx}: {name} has hooks, or a forward of its own, that would not run; "
+            "its weight is read in place")
 
 
 def _check_not_packed(config, named):

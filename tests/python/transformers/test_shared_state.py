@@ -6,10 +6,14 @@ import io
 import pickle
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.reduction import ForkingPickler
 
 import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils.flop_counter import FlopCounterMode
 from transformers import DynamicCache
 
 import seriatim
@@ -298,6 +302,93 @@ def test_padding_follows_the_rows_of_the_batch_and_ends_with_a_crop(enabled):
     cache.crop(-9)
     model(ids[:, :1], cache=cache)
     assert cache.get_seq_length() == 62
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", KINDS[:2])
+def test_a_cache_that_torch_sends_to_a_process_shares_no_memory_that_is_written(enabled, family):
+    """torch.multiprocessing moves tensors to shared memory and sends its name: both processes then hold the same keys."""
+    model, ids, other = enabled(family), ids_of(family, 1, 90), ids_of(family, 1, 60, seed=9)
+    cache = new_cache(model)
+    model(ids[:, :70], cache=cache)
+    alone = copy.deepcopy(cache)
+    wanted = [model(ids[:, at : at + 10], cache=alone).logits for at in (70, 80)]
+    strategy = torch.multiprocessing.get_sharing_strategy()
+    torch.multiprocessing.set_sharing_strategy("file_system")
+    try:
+        sent = bytes(ForkingPickler.dumps(cache))
+        torch.multiprocessing.reductions.shared_cache.clear()  # as in another process: it maps the memory itself
+        arrived = pickle.loads(sent)
+    finally:
+        torch.multiprocessing.set_sharing_strategy(strategy)
+    assert indexed_layers(arrived)[0].keys.is_shared()
+    cache.crop(-20)
+    model(other, cache=cache)
+    assert torch.equal(model(ids[:, 70:80], cache=arrived).logits, wanted[0])
+    model(other, cache=cache)
+    assert torch.equal(model(ids[:, 80:], cache=arrived).logits, wanted[1])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", KINDS)
+def test_threads_that_call_one_model_at_once_get_what_one_alone_gets(enabled, family):
+    model = enabled(family)
+    prompts = [ids_of(family, 1, 60 + 5 * at, seed=at) for at in range(3)]
+    alone = [in_steps(model, ids, [50, 5, 1, 1]) for ids in prompts]
+    with ThreadPoolExecutor(3) as pool:
+        together = list(pool.map(lambda ids: in_steps_quietly(model, ids), prompts * 3))
+    for at, logits in enumerate(together):
+        assert torch.equal(logits, alone[at % 3])
+
+
+def in_steps_quietly(model, ids):
+    with torch.no_grad():  # a mode of the thread
+        return in_steps(model, ids, [50, 5, 1, 1])
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", KINDS)
+def test_tracers_are_refused_and_those_who_look_on_are_not(enabled, family):
+    model, ids = enabled(family), ids_of(family, 1, 70)
+    for trace in (lambda: torch.jit.trace(lambda given: model(given).logits, ids), lambda: make_fx(lambda given: model(given).logits)(ids)):
+        with pytest.raises(st.Unsupported, match="constants"):
+            trace()
+    with FlopCounterMode(display=False):
+        watched = model(ids).logits
+    assert torch.equal(watched, model(ids).logits)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", ["deepseek_v32", "glm5_next"])
+def test_what_others_put_in_the_way_of_a_weight_that_is_read_in_place_is_refused(family):
+    model, ids = st.enable(made(family)), ids_of(family, 1, 30)
+    wanted = model(ids).logits
+    attention = next(module for module in model.modules() if hasattr(module, "kv_b_proj"))
+    expand = attention.kv_b_proj
+    handle = expand.register_forward_hook(lambda module, args, output: output + 1)
+    with pytest.raises(st.Unsupported, match="kv_b_proj has hooks"):
+        model(ids)
+    handle.remove()
+    expand.forward = lambda hidden: hidden  # as accelerate's hooks do
+    with pytest.raises(st.Unsupported, match="kv_b_proj has hooks"):
+        model(ids)
+    del expand.forward
+    attention.kv_b_proj = torch.nn.Sequential(expand)  # as adapters and quantizers do
+    with pytest.raises(st.Unsupported, match="kv_b_proj is a Sequential"):
+        model(ids)
+    attention.kv_b_proj = expand
+    assert torch.equal(model(ids).logits, wanted)
+
+
+@torch.no_grad()
+def test_hooks_on_a_norm_that_is_read_in_place_are_refused():
+    model, ids = st.enable(make_model(layers=[INDEXED], budget=16)), draw_ids(1, 30)
+    norm = model.model.layers[0].self_attn.indexer.k_layernorm
+    handle = norm.register_forward_pre_hook(lambda module, args: None)
+    with pytest.raises(st.Unsupported, match="k_layernorm has hooks"):
+        model(ids)
+    handle.remove()
+    model(ids)
 
 
 @torch.no_grad()

@@ -154,6 +154,18 @@ def test_a_forked_process_computes_the_same():
     assert os.waitpid(child, 0)[1] == 0
 
 
+def test_the_page_of_what_others_do_names_tests_that_exist():
+    import re
+
+    page = (ROOT / "docs" / "hostile.md").read_text().split("## Python and torch")[1].split("\n## ")[0]
+    tests = "".join(path.read_text() for path in (ROOT / "tests" / "python").glob("**/test_*.py"))
+    cells = [line.split("|")[3] for line in page.splitlines() if line.startswith("|") and "---" not in line]
+    named = [name for cell in cells for name in re.findall(r"`(\w+?)_?(?:\.\.\.)?`", cell)]
+    assert len(named) > 40
+    assert [name for name in named if f"def test_{name}" not in tests] == []
+    assert all("`" in cell or "the same" in cell or "none" in cell or cell.strip() == "test" for cell in cells)
+
+
 @pytest.mark.parametrize("name", ["README.md", "docs/python.md"])
 def test_the_python_of_the_documents_runs(name):
     import re

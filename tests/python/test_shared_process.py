@@ -206,7 +206,8 @@ def test_the_decimal_point_of_a_locale_changes_no_representation(tmp_path):
     program = ("import locale, seriatim; locale.setlocale(locale.LC_ALL, 'de_DE.UTF-8'); "
                "assert locale.localeconv()['decimal_point'] == ','; "
                "print(repr(seriatim.Geometry(softmax_scale=0.3, rope_theta=1.5e6)))")
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={**os.environ, "LOCPATH": str(tmp_path)})
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          env={**os.environ, "LOCPATH": str(tmp_path)})
     assert done.stdout == repr(seriatim.Geometry(softmax_scale=0.3)) + "\n", done.stderr
 
 

@@ -210,7 +210,7 @@ def check_on_cpu(text_model):
 
 
 def check_forward(text_model, named):
-    for attention in attentions(text_model):  # again: adapters and quantizers replace modules of a model that is enabled
+    for attention in attentions(text_model):  # again: adapters and quantizers replace modules of an enabled model
         check_expansion(attention)
     refusal.check_forward(text_model, named, lambda cache, config: check_cache(cache, attentions(text_model)))
 

@@ -3,6 +3,7 @@
 import torch
 from torch._guards import detect_fake_mode
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
+from torch.jit._trace import is_tracing
 from transformers.cache_utils import Cache, DynamicIndexedLayer
 from transformers.masking_utils import find_packed_sequence_indices
 
@@ -81,7 +82,7 @@ def _check_mode(text_model, named):
         if wanting or any(p.requires_grad for p in text_model.parameters()):
             raise Unsupported(
                 "gradients: there is no backward pass; call the model under torch.no_grad() or torch.inference_mode()")
-    if torch.jit.is_tracing() or get_proxy_mode() is not None:
+    if is_tracing() or get_proxy_mode() is not None:
         raise Unsupported(
             "torch.jit.trace and make_fx would keep what an enabled model computes as constants; disable it first")
     if detect_fake_mode(inputs) is not None:

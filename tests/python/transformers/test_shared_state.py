@@ -307,7 +307,7 @@ def test_padding_follows_the_rows_of_the_batch_and_ends_with_a_crop(enabled):
 @torch.no_grad()
 @pytest.mark.parametrize("family", KINDS[:2])
 def test_a_cache_that_torch_sends_to_a_process_shares_no_memory_that_is_written(enabled, family):
-    """torch.multiprocessing moves tensors to shared memory and sends its name: both processes then hold the same keys."""
+    """torch.multiprocessing moves tensors to shared memory and sends its name: both processes hold the same keys."""
     model, ids, other = enabled(family), ids_of(family, 1, 90), ids_of(family, 1, 60, seed=9)
     cache = new_cache(model)
     model(ids[:, :70], cache=cache)
@@ -350,7 +350,8 @@ def in_steps_quietly(model, ids):
 @pytest.mark.parametrize("family", KINDS)
 def test_tracers_are_refused_and_those_who_look_on_are_not(enabled, family):
     model, ids = enabled(family), ids_of(family, 1, 70)
-    for trace in (lambda: torch.jit.trace(lambda given: model(given).logits, ids), lambda: make_fx(lambda given: model(given).logits)(ids)):
+    logits_of = lambda given: model(given).logits
+    for trace in (lambda: torch.jit.trace(logits_of, ids), lambda: make_fx(logits_of)(ids)):
         with pytest.raises(st.Unsupported, match="constants"):
             trace()
     with FlopCounterMode(display=False):

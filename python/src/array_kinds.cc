@@ -4,6 +4,7 @@
 
 #include <array>
 #include <atomic>
+#include <exception>
 #include <string>
 
 #include "errors.hpp"
@@ -93,12 +94,15 @@ nb::object empty_like_kind(nb::handle like, DType dtype, std::initializer_list<s
 
 DType dtype_of(nb::handle object, const char* argument, DType otherwise) {
   if (object.is_none()) return otherwise;
-  // str() of a torch dtype is "torch.float32"; a NumPy scalar type or dtype becomes a name through numpy.dtype.
-  std::string name = nb::cast<std::string>(nb::str(object));
-  if (nb::isinstance<nb::type_object>(object) || nb::hasattr(object, "itemsize")) {
-    if (name.rfind("torch.", 0) != 0) {
-      name = nb::cast<std::string>(nb::str(nb::module_::import_("numpy").attr("dtype")(object).attr("name")));
-    }
+  std::string name;
+  try {
+    // str() of a torch dtype is "torch.float32"; a NumPy scalar type or dtype becomes a name through numpy.dtype.
+    name = nb::cast<std::string>(nb::str(object));
+    const bool names_one = nb::isinstance<nb::type_object>(object) || nb::hasattr(object, "itemsize");
+    if (names_one && name.rfind("torch.", 0) != 0)
+      name = nb::cast<std::string>(nb::module_::import_("numpy").attr("dtype")(object).attr("name"));
+  } catch (const std::exception&) {  // whatever it is that has no name
+    refuse(argument, "no dtype; pass f32, bf16 or f16");
   }
   if (name.rfind("torch.", 0) == 0) name = name.substr(6);
   if (name == "f32" || name == "float32") return DType::kF32;

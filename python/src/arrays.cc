@@ -49,10 +49,11 @@ void refuse_foreign_subclass(nb::handle object, const char* argument) {
                        "numpy.ndarray");
 }
 
+// Only what speaks DLPack: other buffers may come without strides (NumPy's datetime64 does), which nanobind would read.
 template <typename Array>
 Array import(nb::handle object, const char* argument, bool writable) {
   Array array;
-  if (!nb::try_cast(object, array, false)) {
+  if (!nb::hasattr(object.type(), "__dlpack__") || !nb::try_cast(object, array, false)) {
     PyErr_Clear();
     refuse_import(object, argument, writable);
   }

@@ -91,6 +91,8 @@ void save(const Shared& self, nb::handle path, nb::handle sequences) {
   if (!sequences.is_none()) {
     ids.emplace();
     for (nb::handle one : nb::iter(sequences)) {
+      if (!nb::isinstance<SequenceHandle>(one))
+        refuse("sequences", "holds what is no Sequence", {.row = static_cast<std::int64_t>(ids->size())});
       const auto& sequence = nb::cast<const SequenceHandle&>(one);
       if (sequence.cache != self)
         refuse("sequences", "one belongs to another cache", {.row = static_cast<std::int64_t>(ids->size())});

@@ -26,16 +26,16 @@ bool same_bytes(const std::vector<std::int32_t>& a, const std::vector<std::int32
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
 }
 
-class DenseIdentity : public testing::TestWithParam<Spread> {};
+class DenseIdentityRows : public testing::TestWithParam<Spread> {};
 
 std::string name_of(const testing::TestParamInfo<Spread>& spread) {
   const char* names[] = {"uniform", "all_equal", "mostly_zero", "rising", "falling", "infinities"};
   return names[static_cast<std::size_t>(spread.param)];
 }
 
-INSTANTIATE_TEST_SUITE_P(Spreads, DenseIdentity, testing::ValuesIn(test::kSpreads), name_of);
+INSTANTIATE_TEST_SUITE_P(Spreads, DenseIdentityRows, testing::ValuesIn(test::kSpreads), name_of);
 
-TEST_P(DenseIdentity, EveryCountUpTo2051IsTheDenseRowByteForByte) {
+TEST_P(DenseIdentityRows, EveryCountUpTo2051IsTheDenseRowByteForByte) {
   const Geometry geometry = test::qsa();
   ASSERT_EQ(geometry.row_capacity(), kCapacity);
   std::int64_t compared = 0;
@@ -53,7 +53,7 @@ TEST_P(DenseIdentity, EveryCountUpTo2051IsTheDenseRowByteForByte) {
   EXPECT_EQ(compared, 2 * 2052);
 }
 
-TEST_P(DenseIdentity, WidthsPastTheBudgetAreTheBudgetAndTheTail) {
+TEST_P(DenseIdentityRows, WidthsPastTheBudgetAreTheBudgetAndTheTail) {
   const Geometry geometry = test::qsa();
   for (std::int64_t n = 2052; n <= 2060; ++n) {
     const auto scores = test::scores_of(GetParam(), n / 4, static_cast<std::uint64_t>(n));
@@ -66,7 +66,7 @@ TEST_P(DenseIdentity, WidthsPastTheBudgetAreTheBudgetAndTheTail) {
   }
 }
 
-TEST_P(DenseIdentity, NothingDependsOnWhatStorageOrScratchHeld) {
+TEST_P(DenseIdentityRows, NothingDependsOnWhatStorageOrScratchHeld) {
   const Geometry geometry = test::qsa();
   for (const std::int64_t n : {0, 1, 3, 4, 5, 100, 2047, 2048, 2051, 2052, 2055, 5000}) {
     const auto scores = test::scores_of(GetParam(), n / 4, 9);
@@ -80,7 +80,7 @@ TEST_P(DenseIdentity, NothingDependsOnWhatStorageOrScratchHeld) {
   }
 }
 
-TEST(DenseIdentity, TheFirstRowThatDropsAnythingDropsExactlyTheWorstGroup) {
+TEST(DenseIdentityRows, TheFirstRowThatDropsAnythingDropsExactlyTheWorstGroup) {
   const Geometry geometry = test::qsa();
   for (std::int32_t loser = 0; loser < 513; ++loser) {
     std::vector<float> scores(513, 1.0f);
@@ -94,7 +94,7 @@ TEST(DenseIdentity, TheFirstRowThatDropsAnythingDropsExactlyTheWorstGroup) {
   }
 }
 
-TEST(DenseIdentity, HoldsForEveryGroupSizeAndBudget) {
+TEST(DenseIdentityRows, HoldsForEveryGroupSizeAndBudget) {
   std::int64_t dense = 0;
   std::int64_t sparse = 0;
   for (std::int64_t r = 1; r <= 9; ++r) {
@@ -114,7 +114,7 @@ TEST(DenseIdentity, HoldsForEveryGroupSizeAndBudget) {
   EXPECT_GT(sparse, 1000);
 }
 
-TEST(DenseIdentity, RepeatingAPlanNeverChangesARow) {
+TEST(DenseIdentityRows, RepeatingAPlanNeverChangesARow) {
   const Geometry geometry = test::qsa();
   const auto scores = test::scores_of(Spread::kMostlyZero, 700, 4);
   std::vector<std::int32_t> scratch(static_cast<std::size_t>(plan_row_scratch_entries(geometry, 2801)));

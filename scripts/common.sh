@@ -36,9 +36,14 @@ build() {
   fi
 }
 
-# run_tests DIR
+# run_tests DIR [CTEST ARGUMENTS...]: ctest counts programs; the tests inside are counted after it.
 run_tests() {
-  ctest --test-dir "$1" --output-on-failure --no-tests=error --parallel "$(nproc)"
+  local dir="$1"
+  shift
+  ctest --test-dir "$dir" --output-on-failure --no-tests=error --parallel "$(nproc)" "$@"
+  awk '/^\[==========\] Running [0-9]+ tests? / { programs++; tests += $3 }
+       END { printf "%d of them are GoogleTest programs, which ran %d tests\n", programs, tests }' \
+    "$dir/Testing/Temporary/LastTest.log"
 }
 
 # make_python DIR REQUIREMENTS: a virtual environment with what the file names.

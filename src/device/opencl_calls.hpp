@@ -12,14 +12,14 @@
 #include "seriatim/status.hpp"
 
 // One line per function: it is declared, looked up and can be replaced by that.
-#define SERIATIM_OPENCL_CALLS(X)                                                                                       \
-  X(clGetPlatformIDs)                                                                                                  \
-  X(clGetDeviceIDs)                                                                                                    \
-  X(clGetDeviceInfo)                                                                                                   \
-  X(clCreateContext) X(clReleaseContext) X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clCreateProgramWithSource) \
-      X(clBuildProgram) X(clGetProgramBuildInfo) X(clReleaseProgram) X(clCreateKernel) X(clReleaseKernel)              \
-          X(clSetKernelArg) X(clCreateBuffer) X(clReleaseMemObject) X(clEnqueueWriteBuffer) X(clEnqueueReadBuffer)     \
-              X(clEnqueueCopyBuffer) X(clEnqueueNDRangeKernel) X(clFlush) X(clFinish)
+// clang-format off: it does not come to rest on this list
+#define SERIATIM_OPENCL_CALLS(X)                                                                  \
+  X(clGetPlatformIDs) X(clGetDeviceIDs) X(clGetDeviceInfo) X(clCreateContext) X(clReleaseContext) \
+  X(clCreateCommandQueue) X(clReleaseCommandQueue) X(clCreateProgramWithSource) X(clBuildProgram) \
+  X(clGetProgramBuildInfo) X(clReleaseProgram) X(clCreateKernel) X(clReleaseKernel)               \
+  X(clSetKernelArg) X(clCreateBuffer) X(clReleaseMemObject) X(clEnqueueWriteBuffer)               \
+  X(clEnqueueReadBuffer) X(clEnqueueCopyBuffer) X(clEnqueueNDRangeKernel) X(clFlush) X(clFinish)
+// clang-format on
 
 namespace seriatim::device {
 

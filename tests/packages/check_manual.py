@@ -1,4 +1,5 @@
 """Holds the manual page to the tool's own --help: both must name the same subcommands, and the same options in each.
+The page's version is that of the tool.
 
     check_manual.py --seriatim BIN --manual packaging/seriatim.1
 """
@@ -6,6 +7,7 @@
 import argparse
 import pathlib
 import re
+import subprocess
 import sys
 
 from help import all_help
@@ -34,8 +36,11 @@ def main():
 
     told = {words: sorted(name for name in options if name != "--help" or not words)
             for words, (options, _) in all_help(arguments.seriatim).items()}
-    written = manual_sections(arguments.manual.read_text(encoding="utf-8"))
-    faults = []
+    page = arguments.manual.read_text(encoding="utf-8")
+    written = manual_sections(page)
+    version = subprocess.run([arguments.seriatim, "--version"], text=True, capture_output=True, check=True).stdout
+    version = re.search(r"\d+\.\d+", version).group()
+    faults = [] if f'"seriatim {version}"' in page.splitlines()[1] else [f".TH does not say seriatim {version}"]
     for words in sorted(told.keys() | written.keys()):
         name = " ".join(("seriatim",) + words)
         if words not in written:

@@ -105,6 +105,13 @@ def check_forward(text_model, named):
     for attention in indexed_attentions(text_model):
         refusal.check_read_in_place(attention.layer_idx, "k_layernorm", attention.indexer.k_layernorm)
     refusal.check_forward(text_model, named, refusal.check_cache)
+    positions = named.get("position_ids")
+    if isinstance(positions, torch.Tensor) and positions.numel() > 0:
+        if positions.is_floating_point():
+            raise Unsupported(f"position_ids are {positions.dtype}: only integers are supported")
+        least, greatest = (int(bound) for bound in positions.aminmax())
+        if least < 0 or greatest >= 2**31:
+            raise Unsupported(f"position_ids from {least} to {greatest}: only 0 to 2^31 - 1 is supported")
 
 
 def check_model(text_model):

@@ -49,6 +49,25 @@ def check_forward(text_model, named, admit_cache):
     if mask is not None and not (isinstance(mask, torch.Tensor) and mask.ndim == 2):
         what = f"a tensor of {mask.ndim} axes" if isinstance(mask, torch.Tensor) else f"a {type(mask).__name__}"
         raise Unsupported(f"attention_mask is {what}: only a padding mask [batch, tokens] is supported")
+    if mask is not None and (mask.layout is not torch.strided or mask.device.type != "cpu"):
+        raise Unsupported(f"attention_mask is {mask.layout} on {mask.device}: only a dense mask on the CPU is supported")
+    _check_batch(_inputs_of(named), mask, cache)
+
+
+def _inputs_of(named):
+    return named.get("input_ids") if named.get("inputs_embeds") is None else named["inputs_embeds"]
+
+
+def _check_batch(inputs, mask, cache):
+    """The call, its mask and its cache are of as many sequences: what grows in place would broadcast one to many."""
+    if not isinstance(inputs, torch.Tensor):
+        return  # the model says so itself
+    if mask is not None and len(mask) != len(inputs):
+        raise Unsupported(f"attention_mask is of {len(mask)} sequences, the call of {len(inputs)}")
+    for layer in cache.layers if cache is not None else ():
+        keys = getattr(layer, "keys", None)
+        if isinstance(keys, torch.Tensor) and keys.numel() > 0 and len(keys) != len(inputs):
+            raise Unsupported(f"cache is of {len(keys)} sequences, the call of {len(inputs)}")
 
 
 def _check_padding(cache, mask):
@@ -74,9 +93,7 @@ def _check_mode(text_model, named):
         raise Unsupported("torch.compile and torch.export: an enabled model runs as it is; disable it first")
     if text_model.training:
         raise Unsupported("training mode: there is no gradient and no dropout; call model.eval()")
-    inputs = named.get("inputs_embeds")
-    if inputs is None:
-        inputs = named.get("input_ids")
+    inputs = _inputs_of(named)
     if torch.is_grad_enabled():
         wanting = isinstance(inputs, torch.Tensor) and inputs.requires_grad
         if wanting or any(p.requires_grad for p in text_model.parameters()):

@@ -50,7 +50,7 @@ def check_forward(text_model, named, admit_cache):
         what = f"a tensor of {mask.ndim} axes" if isinstance(mask, torch.Tensor) else f"a {type(mask).__name__}"
         raise Unsupported(f"attention_mask is {what}: only a padding mask [batch, tokens] is supported")
     if mask is not None and (mask.layout is not torch.strided or mask.device.type != "cpu"):
-        raise Unsupported(f"attention_mask is {mask.layout} on {mask.device}: only a dense mask on the CPU is supported")
+        raise Unsupported(f"attention_mask is {mask.layout} on {mask.device}: only dense ones on the CPU are supported")
     _check_batch(_inputs_of(named), mask, cache)
 
 

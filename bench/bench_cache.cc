@@ -202,16 +202,16 @@ void pages(Bench& bench) {
   for (std::size_t i = 0; i < dense.size(); ++i) dense[i] = static_cast<std::int32_t>(i);
   const std::int64_t position = kTokens - 1;
   const auto query = uniform_elements(random, geometry.query_heads() * geometry.head_dim(), DType::kBf16);
-  auto workspace = Workspace::create(geometry, kTokens, bench.executor(1), bench.kernels());
-  require(workspace.ok(), "workspace");
+  auto engine = Engine::host(bench.executor(1), bench.kernels());
+  require(engine.ok(), "engine");
   const auto attend_over = [&](Store& store, std::vector<std::int32_t>& row, std::vector<float>& output) {
     const Snapshot snapshot = *store.cache().snapshot(store.sequence());
     auto count = static_cast<std::int32_t>(row.size());
     const AttendQueries queries{
         dense_view(query.data(), DType::kBf16, {1, geometry.query_heads(), geometry.head_dim()}), {&position, 1}, {}};
     const Status status =
-        attend(snapshot.layer(0), queries, {row.data(), geometry.row_capacity(), &count}, *workspace,
-               dense_view(output.data(), DType::kF32, {1, geometry.query_heads(), geometry.value_dim()}), {});
+        engine->attend(snapshot.layer(0), queries, {row.data(), geometry.row_capacity(), &count},
+                       dense_view(output.data(), DType::kF32, {1, geometry.query_heads(), geometry.value_dim()}), {});
     require(status.ok(), "attend");
   };
   for (auto* const row : {&dense, &scattered}) {

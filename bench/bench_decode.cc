@@ -8,35 +8,24 @@
 #include "bench/inputs.hpp"
 
 namespace seriatim::bench {
-namespace {
-
-Workspace make_workspace(Bench& bench, const Layer& layer, int threads, Kernels kernels) {
-  auto workspace = Workspace::create(layer.geometry(), layer.tokens(), bench.executor(threads), kernels);
-  require(workspace.ok(), "create a workspace");
-  return *std::move(workspace);
-}
-
-}  // namespace
-
 DecodeStep::DecodeStep(Bench& bench, Layer& layer, int threads)
     : bench_(bench),
       layer_(layer),
       threads_(threads),
-      workspace_(make_workspace(bench, layer, threads, bench.kernels())),
+      engine_(make_engine(layer, bench.executor(threads), bench.kernels())),
       answer_(layer.geometry(), 1),
       planned_(layer.geometry(), layer.queries()) {
-  require(
-      plan(layer.view(), layer.index_queries(0, layer.queries()), NanPolicy::kRefuse, workspace_, planned_.rows()).ok(),
-      "plan");
+  require(engine_.plan(layer.view(), layer.index_queries(0, layer.queries()), NanPolicy::kRefuse, planned_.rows()).ok(),
+          "plan");
   check();
 }
 
 void DecodeStep::check() {
-  Workspace reference = make_workspace(bench_, layer_, 1, Kernels::reference());
+  Engine reference = make_engine(layer_, serial_executor(), Kernels::reference());
   Answer expected(layer_.geometry(), 1);
-  require(plan(layer_.view(), layer_.index_queries(0, 1), NanPolicy::kRefuse, reference, expected.rows()).ok(),
+  require(reference.plan(layer_.view(), layer_.index_queries(0, 1), NanPolicy::kRefuse, expected.rows()).ok(),
           "plan by the reference");
-  require(attend(layer_.view(), layer_.attend_queries(0, 1), expected.rows(), reference, expected.output(), {}).ok(),
+  require(reference.attend(layer_.view(), layer_.attend_queries(0, 1), expected.rows(), expected.output(), {}).ok(),
           "attend by the reference");
   plan_next();
   require(answer_.counts == expected.counts && answer_.positions == expected.positions, "rows by the reference");
@@ -47,12 +36,11 @@ void DecodeStep::check() {
 }
 
 void DecodeStep::plan_next() {
-  require(plan(layer_.view(), layer_.index_queries(turn_, 1), NanPolicy::kRefuse, workspace_, answer_.rows()).ok(),
-          "plan");
+  require(engine_.plan(layer_.view(), layer_.index_queries(turn_, 1), NanPolicy::kRefuse, answer_.rows()).ok(), "plan");
 }
 
 void DecodeStep::attend_next() {
-  require(attend(layer_.view(), layer_.attend_queries(turn_, 1), answer_.rows(), workspace_, answer_.output(), {}).ok(),
+  require(engine_.attend(layer_.view(), layer_.attend_queries(turn_, 1), answer_.rows(), answer_.output(), {}).ok(),
           "attend");
   consume(answer_.values.data());
 }
@@ -120,28 +108,27 @@ class DenseStep {
       : bench_(bench),
         layer_(layer),
         threads_(threads),
-        workspace_(make_workspace(bench, layer, threads, bench.kernels())),
+        engine_(make_engine(layer, bench.executor(threads), bench.kernels())),
         answer_(layer.geometry(), 1, layer.tokens()) {
     std::iota(answer_.positions.begin(), answer_.positions.end(), 0);
     answer_.counts[0] = static_cast<std::int32_t>(layer.tokens());
   }
   Contestant contestant() {
-    return {
-        "dense over all keys, same kernels",
-        [this] {
-          require(
-              attend(layer_.view(), layer_.attend_queries(0, 1), answer_.rows(), workspace_, answer_.output(), {}).ok(),
-              "attend densely");
-          consume(answer_.values.data());
-        },
-        [this] { bench_.chill(threads_); }};
+    return {"dense over all keys, same kernels",
+            [this] {
+              require(
+                  engine_.attend(layer_.view(), layer_.attend_queries(0, 1), answer_.rows(), answer_.output(), {}).ok(),
+                  "attend densely");
+              consume(answer_.values.data());
+            },
+            [this] { bench_.chill(threads_); }};
   }
 
  private:
   Bench& bench_;
   Layer& layer_;
   const int threads_;
-  Workspace workspace_;
+  Engine engine_;
   Answer answer_;
 };
 

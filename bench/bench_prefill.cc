@@ -17,7 +17,7 @@ class Prefill {
  public:
   Prefill(Bench& bench, Layer& layer, int threads, std::int64_t blocks)
       : layer_(layer),
-        workspace_(*Workspace::create(layer.geometry(), layer.tokens(), bench.executor(threads), bench.kernels())),
+        engine_(make_engine(layer, bench.executor(threads), bench.kernels())),
         answer_(layer.geometry(), kBlock) {
     const std::int64_t all = layer.queries() / kBlock;
     const std::int64_t some = std::min(blocks, all);
@@ -32,15 +32,15 @@ class Prefill {
   void check() {
     constexpr std::int64_t kChecked = 4;
     const std::int64_t first = (blocks_.back() + 1) * kBlock - kChecked;
-    auto reference = Workspace::create(layer_.geometry(), layer_.tokens(), serial_executor(), Kernels::reference());
+    Engine reference = make_engine(layer_, serial_executor(), Kernels::reference());
     Answer expected(layer_.geometry(), kChecked);
-    require(plan(layer_.view(), layer_.index_queries(first, kChecked), NanPolicy::kRefuse, *reference, expected.rows())
-                .ok(),
-            "plan by the reference");
-    require(attend(layer_.view(), layer_.attend_queries(first, kChecked), expected.rows(), *reference,
-                   expected.output(), {})
-                .ok(),
-            "attend by the reference");
+    require(
+        reference.plan(layer_.view(), layer_.index_queries(first, kChecked), NanPolicy::kRefuse, expected.rows()).ok(),
+        "plan by the reference");
+    require(
+        reference.attend(layer_.view(), layer_.attend_queries(first, kChecked), expected.rows(), expected.output(), {})
+            .ok(),
+        "attend by the reference");
     run_block(blocks_.back());
     const std::size_t values = expected.values.size();
     require(
@@ -66,19 +66,20 @@ class Prefill {
 
  private:
   void run_block(std::int64_t block) {
-    require(plan(layer_.view(), layer_.index_queries(block * kBlock, kBlock), NanPolicy::kRefuse, workspace_,
-                 answer_.rows())
-                .ok(),
-            "plan");
-    require(attend(layer_.view(), layer_.attend_queries(block * kBlock, kBlock), answer_.rows(), workspace_,
-                   answer_.output(), {})
-                .ok(),
-            "attend");
+    require(
+        engine_.plan(layer_.view(), layer_.index_queries(block * kBlock, kBlock), NanPolicy::kRefuse, answer_.rows())
+            .ok(),
+        "plan");
+    require(
+        engine_
+            .attend(layer_.view(), layer_.attend_queries(block * kBlock, kBlock), answer_.rows(), answer_.output(), {})
+            .ok(),
+        "attend");
     consume(answer_.values.data());
   }
 
   Layer& layer_;
-  Workspace workspace_;
+  Engine engine_;
   Answer answer_;
   std::vector<std::int64_t> blocks_;
 };

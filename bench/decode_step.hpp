@@ -30,7 +30,7 @@ class DecodeStep {
   Bench& bench_;
   Layer& layer_;
   const int threads_;
-  Workspace workspace_;
+  Engine engine_;
   Answer answer_;   // of the query at turn
   Answer planned_;  // every query's row
   std::int64_t turn_ = 0;

@@ -183,7 +183,7 @@ class DeviceBench {
     positions_.clear();
     for (std::int64_t q = queries; q > 0; --q) positions_.push_back(settings_.tokens - q);
     Answer on_device, on_host;
-    Workspace host = must(Workspace::create(geometry_, settings_.tokens));
+    Engine host = must(Engine::host());
     run(on_device, nullptr);
     run(on_host, &host);
     if (on_device != on_host) stop(Status::error(Code::kCorrupt, "device", "the device's answer is not the host's"));
@@ -222,7 +222,7 @@ class DeviceBench {
     return all;
   }
 
-  void run(Answer& answer, Workspace* host) {
+  void run(Answer& answer, Engine* host) {
     const auto queries = static_cast<std::int64_t>(positions_.size());
     answer.rows.resize(static_cast<std::size_t>(queries * geometry_.row_capacity()));
     answer.counts.resize(static_cast<std::size_t>(queries));
@@ -235,8 +235,8 @@ class DeviceBench {
     const Tensor output = dense_view(static_cast<void*>(answer.output.data()), DType::kF32,
                                      {queries, geometry_.query_heads(), geometry_.value_dim()});
     if (host != nullptr) {
-      must(plan(snapshot_->layer(0), index, NanPolicy::kRefuse, *host, rows));
-      must(attend(snapshot_->layer(0), attending, rows, *host, output, {}));
+      must(host->plan(snapshot_->layer(0), index, NanPolicy::kRefuse, rows));
+      must(host->attend(snapshot_->layer(0), attending, rows, output, {}));
       return;
     }
     must(workspace_->plan(*sequence_, 0, index, NanPolicy::kRefuse, rows));

@@ -182,6 +182,13 @@ AttendQueries Layer::attend_queries(std::int64_t first, std::int64_t count) cons
           {}};
 }
 
+Engine make_engine(const Layer& layer, Executor& executor, Kernels kernels) {
+  auto engine = Engine::host(executor, kernels);
+  require(engine.ok() && engine->reserve(layer.geometry(), {layer.tokens(), Geometry::kPositions, 1}).ok(),
+          "make an engine");
+  return *std::move(engine);
+}
+
 Answer::Answer(const Geometry& geometry, std::int64_t count, std::int64_t row_capacity)
     : queries(count),
       heads(geometry.query_heads()),

@@ -70,6 +70,9 @@ class Layer {
   std::vector<std::int64_t> positions_;
 };
 
+// An engine with its scratch reserved for calls of one ask over the layer.
+Engine make_engine(const Layer& layer, Executor& executor, Kernels kernels);
+
 // Rows and outputs of `queries` queries.
 struct Answer {
   Answer(const Geometry& geometry, std::int64_t queries, std::int64_t row_capacity = 0);

@@ -23,7 +23,7 @@ Token next_token(const Geometry& g, std::mt19937& random) {
           fill(g.query_heads() * g.head_dim()), fill(g.index_heads() * g.index_dim())};
 }
 
-Status decode(const Geometry& g, Cache& cache, SequenceId user, Workspace& work, std::int64_t position,
+Status decode(const Geometry& g, Cache& cache, SequenceId user, Engine& engine, std::int64_t position,
               const Token& token, std::vector<float>& output) {
   std::vector<std::int32_t> row(static_cast<std::size_t>(g.row_capacity()));
   std::int32_t count = 0;
@@ -41,11 +41,11 @@ Status decode(const Geometry& g, Cache& cache, SequenceId user, Workspace& work,
 
   const IndexQueries index{
       dense_view(token.index_query.data(), DType::kF32, {1, g.index_heads(), g.index_dim()}), {}, {&position, 1}};
-  if (Status s = plan(*layer, index, NanPolicy::kRefuse, work, rows); !s.ok()) return s;
+  if (Status s = engine.plan(*layer, index, NanPolicy::kRefuse, rows); !s.ok()) return s;
   const AttendQueries queries{
       dense_view(token.query.data(), DType::kF32, {1, g.query_heads(), g.head_dim()}), {&position, 1}, {}};
   const Tensor out = dense_view(static_cast<void*>(output.data()), DType::kF32, {1, g.query_heads(), g.value_dim()});
-  if (Status s = attend(*layer, queries, rows, work, out, {}); !s.ok()) return s;
+  if (Status s = engine.attend(*layer, queries, rows, out, {}); !s.ok()) return s;
   return step->commit();  // all of the token, or none of it
 }
 
@@ -58,20 +58,20 @@ int main() {
   const auto g = Geometry::admit(options);
   if (!g.ok()) return 1;
   auto cache = Cache::create(*g, CacheOptions{.capacity_tokens = 4096});
-  auto work = Workspace::create(*g, 4096);
-  if (!cache.ok() || !work.ok()) return 1;
+  auto engine = Engine::host();
+  if (!cache.ok() || !engine.ok()) return 1;
   const auto user = (*cache)->add();
   if (!user.ok()) return 1;
 
   std::mt19937 random(1);
   std::vector<float> output(static_cast<std::size_t>(g->query_heads() * g->value_dim()));
   for (std::int64_t position = 0; position < 200; ++position) {
-    if (Status s = decode(*g, **cache, *user, *work, position, next_token(*g, random), output); !s.ok()) {
+    if (Status s = decode(*g, **cache, *user, *engine, position, next_token(*g, random), output); !s.ok()) {
       std::fprintf(stderr, "%.*s\n", static_cast<int>(s.message().size()), s.message().data());
       return 1;
     }
   }
-  const WorkDone& done = work->done();
+  const WorkDone done = engine->done();
   std::printf(
       "%lld tokens decoded, %lld of them from dense rows; %lld row tokens read where dense attention reads %d\n",
       static_cast<long long>(done.queries), static_cast<long long>(done.dense_rows),

@@ -50,7 +50,7 @@ Result<OnDevice> set_up(const std::string& name, const Geometry& g, std::int64_t
 }
 
 // One token: on the device, and on the host to compare with.
-Status decode(const Geometry& g, Cache& cache, SequenceId user, OnDevice& on, Workspace& host, std::int64_t position,
+Status decode(const Geometry& g, Cache& cache, SequenceId user, OnDevice& on, Engine& host, std::int64_t position,
               const Token& token, std::vector<float>& output, std::vector<float>& host_output) {
   std::vector<std::int32_t> row(static_cast<std::size_t>(g.row_capacity()));
   std::int32_t count = 0;
@@ -78,8 +78,8 @@ Status decode(const Geometry& g, Cache& cache, SequenceId user, OnDevice& on, Wo
   if (Status s = on.work.attend(on.sequence, 0, queries, std::nullopt, view(output), {}); !s.ok()) return s;
   if (Status s = on.work.wait(); !s.ok()) return s;  // rows and output are written here
 
-  if (Status s = plan(*layer, index, NanPolicy::kRefuse, host, rows); !s.ok()) return s;
-  if (Status s = attend(*layer, queries, rows, host, view(host_output), {}); !s.ok()) return s;
+  if (Status s = host.plan(*layer, index, NanPolicy::kRefuse, rows); !s.ok()) return s;
+  if (Status s = host.attend(*layer, queries, rows, view(host_output), {}); !s.ok()) return s;
   if (Status s = step->commit(); !s.ok()) return s;
   const auto published = cache.snapshot(user);
   return published.ok() ? on.sequence.follow(*published) : published.status();
@@ -110,7 +110,7 @@ int main(int argc, char** argv) {
   auto on = set_up(name, *g, 1024);
   if (!on.ok()) return fail(on.status());
   auto cache = Cache::create(*g, CacheOptions{.capacity_tokens = 1024, .allocator = on->memory.get()});
-  auto host = Workspace::create(*g, 1024);
+  auto host = Engine::host();
   if (!cache.ok() || !host.ok()) return 1;
   const auto user = (*cache)->add();
   if (!user.ok()) return fail(user.status());

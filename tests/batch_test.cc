@@ -23,14 +23,14 @@ TEST(Batch, AQueryAloneEqualsItAmong64AndBesideALongerOne) {
     const Story story = some_story(dtype);
     HeldStory held(story, kTokens);
     const Snapshot snapshot = held.snapshot();
-    Workspace workspace = *Workspace::create(story.geometry, kTokens);
+    Engine engine = engine_for(story.geometry, kTokens);
     Random random(102);
     for (const std::int64_t token : {20, 90, 133, 198}) {
       Answers alone(story.geometry, 1);
-      ASSERT_TRUE(ask(snapshot.layer(0), story, std::vector<std::int64_t>{token}, workspace, alone).ok());
+      ASSERT_TRUE(ask(snapshot.layer(0), story, std::vector<std::int64_t>{token}, engine, alone).ok());
 
       Answers beside(story.geometry, 2);
-      ASSERT_TRUE(ask(snapshot.layer(0), story, std::vector<std::int64_t>{199, token}, workspace, beside).ok());
+      ASSERT_TRUE(ask(snapshot.layer(0), story, std::vector<std::int64_t>{199, token}, engine, beside).ok());
       EXPECT_TRUE(same_bits(beside.of(1), alone.of(0))) << "beside a longer one: token " << token;
 
       for (const std::int64_t place : {0, 31, 64}) {
@@ -38,7 +38,7 @@ TEST(Batch, AQueryAloneEqualsItAmong64AndBesideALongerOne) {
         for (std::int64_t& other : tokens) other = random.below(kTokens);
         tokens[static_cast<std::size_t>(place)] = token;
         Answers among(story.geometry, 65);
-        ASSERT_TRUE(ask(snapshot.layer(0), story, tokens, workspace, among).ok());
+        ASSERT_TRUE(ask(snapshot.layer(0), story, tokens, engine, among).ok());
         EXPECT_TRUE(same_bits(among.of(place), alone.of(0))) << "at place " << place << ": token " << token;
       }
     }
@@ -49,9 +49,9 @@ TEST(Batch, TheSameQueryManyTimesGivesTheSameManyTimes) {
   const Story story = some_story();
   HeldStory held(story, kTokens);
   const Snapshot snapshot = held.snapshot();
-  Workspace workspace = *Workspace::create(story.geometry, kTokens);
+  Engine engine = engine_for(story.geometry, kTokens);
   Answers answers(story.geometry, 40);
-  ASSERT_TRUE(ask(snapshot.layer(0), story, std::vector<std::int64_t>(40, 177), workspace, answers).ok());
+  ASSERT_TRUE(ask(snapshot.layer(0), story, std::vector<std::int64_t>(40, 177), engine, answers).ok());
   for (std::int64_t q = 1; q < 40; ++q) EXPECT_TRUE(same_bits(answers.of(q), answers.of(0))) << q;
 }
 
@@ -70,9 +70,9 @@ TEST(Batch, ASequenceBesideAnotherInTheCacheAnswersAsIfAlone) {
     ASSERT_TRUE(transaction->commit().ok());
   }
   const Snapshot snapshot = held.snapshot();
-  Workspace workspace = *Workspace::create(story.geometry, kTokens);
+  Engine engine = engine_for(story.geometry, kTokens);
   Answers answers(story.geometry, kTokens);
-  ASSERT_TRUE(ask(snapshot.layer(0), story, every_token(0, kTokens), workspace, answers).ok());
+  ASSERT_TRUE(ask(snapshot.layer(0), story, every_token(0, kTokens), engine, answers).ok());
   EXPECT_TRUE(same_answers(answers, expected));
 }
 
@@ -81,9 +81,9 @@ TEST(Batch, LaterTokensInTheLayerChangeNothing) {
   const Answers expected = one_call(story);
   HeldStory held(story, 130);
   const Snapshot snapshot = held.snapshot();
-  Workspace workspace = *Workspace::create(story.geometry, kTokens);
+  Engine engine = engine_for(story.geometry, kTokens);
   Answers answers(story.geometry, 130);
-  ASSERT_TRUE(ask(snapshot.layer(0), story, every_token(0, 130), workspace, answers).ok());
+  ASSERT_TRUE(ask(snapshot.layer(0), story, every_token(0, 130), engine, answers).ok());
   for (std::int64_t t = 0; t < 130; ++t) ASSERT_TRUE(same_bits(answers.of(t), expected.of(t))) << t;
 }
 
@@ -129,10 +129,10 @@ TEST(Threads, OneToEightGiveTheSameBytes) {
       EXPECT_LE(pool->concurrency(), threads);
       PlainThreads own(threads);
       for (Executor* executor : {pool.get(), static_cast<Executor*>(&own)}) {
-        Workspace workspace = *Workspace::create(story.geometry, kTokens, *executor);
+        Engine engine = engine_for(story.geometry, kTokens, *executor);
         for (int turn = 0; turn < 3; ++turn) {
           Answers answers(story.geometry, kTokens);
-          const Status status = ask(snapshot.layer(0), story, every_token(0, kTokens), workspace, answers);
+          const Status status = ask(snapshot.layer(0), story, every_token(0, kTokens), engine, answers);
           ASSERT_TRUE(status.ok()) << status.message();
           EXPECT_TRUE(same_answers(answers, expected)) << threads << " threads";
         }
@@ -146,9 +146,9 @@ TEST(Threads, UnitsInAnyOrderGiveTheSameBytes) {
   HeldStory held(story, kTokens);
   const Snapshot snapshot = held.snapshot();
   BackwardExecutor executor;
-  Workspace workspace = *Workspace::create(story.geometry, kTokens, executor);
+  Engine engine = engine_for(story.geometry, kTokens, executor);
   Answers answers(story.geometry, kTokens);
-  ASSERT_TRUE(ask(snapshot.layer(0), story, every_token(0, kTokens), workspace, answers).ok());
+  ASSERT_TRUE(ask(snapshot.layer(0), story, every_token(0, kTokens), engine, answers).ok());
   EXPECT_TRUE(same_answers(answers, one_call(story)));
 }
 
@@ -165,9 +165,9 @@ TEST(Threads, TheFirstOverflowIsReportedWhateverRanFirst) {
   Executor* executors[] = {&serial_executor(), &backward, threads.get()};
   std::uint64_t first_digest = 0;
   for (Executor* executor : executors) {
-    Workspace workspace = *Workspace::create(story.geometry, kTokens, *executor);
+    Engine engine = engine_for(story.geometry, kTokens, *executor);
     Answers answers(story.geometry, kTokens);
-    const Status status = ask(snapshot.layer(0), story, every_token(0, kTokens), workspace, answers);
+    const Status status = ask(snapshot.layer(0), story, every_token(0, kTokens), engine, answers);
     EXPECT_TRUE(fails_with(status, Code::kOverflow, "output", 50, 1));
     for (std::int64_t t = 0; t < kTokens; ++t) {
       for (std::int64_t head = 0; head < 4; ++head) {

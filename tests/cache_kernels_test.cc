@@ -5,8 +5,8 @@
 #include "cache_support.hpp"
 #include "file/file_testing.hpp"
 #include "seriatim/kernels.hpp"
-#include "seriatim/step.hpp"
 #include "support/bits.hpp"
+#include "support/engine_for.hpp"
 
 namespace seriatim {
 namespace {
@@ -37,8 +37,7 @@ struct Setting {
 // The rows and outputs of one decode step in both layers.
 std::uint64_t answer(const Setting& setting, Kernels kernels, const Snapshot& snapshot) {
   const Geometry& g = setting.geometry;
-  auto workspace = Workspace::create(g, kPrompt + kSteps, serial_executor(), kernels);
-  EXPECT_TRUE(workspace.ok());
+  Engine engine = testing::engine_for(g, kPrompt + kSteps, serial_executor(), kernels);
   const std::int64_t position = snapshot.run().anchor + snapshot.run().tokens - 1;
   const std::span<const std::int64_t> positions(&position, 1);
   const Batch drawn =
@@ -52,10 +51,9 @@ std::uint64_t answer(const Setting& setting, Kernels kernels, const Snapshot& sn
     std::int32_t count = 0;
     const Rows rows{row.data(), g.row_capacity(), &count};
     std::vector<std::byte> output(static_cast<std::size_t>(4 * 5 * dtype_bytes(g.kv_dtype())));
-    EXPECT_TRUE(plan(snapshot.layer(l), index, NanPolicy::kRefuse, *workspace, rows).ok());
+    EXPECT_TRUE(engine.plan(snapshot.layer(l), index, NanPolicy::kRefuse, rows).ok());
     EXPECT_TRUE(
-        attend(snapshot.layer(l), queries, rows, *workspace, dense_view(output.data(), g.kv_dtype(), {1, 4, 5}), {})
-            .ok());
+        engine.attend(snapshot.layer(l), queries, rows, dense_view(output.data(), g.kv_dtype(), {1, 4, 5}), {}).ok());
     EXPECT_LT(count, snapshot.run().tokens) << "everything fits the budget: nothing was selected";
     digest = testing::digest(std::as_bytes(std::span(row)), digest ^ testing::digest(output));
   }

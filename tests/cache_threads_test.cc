@@ -10,7 +10,7 @@
 #include "cache_support.hpp"
 #include "file/file_testing.hpp"
 #include "seriatim/cache_file.hpp"
-#include "seriatim/step.hpp"
+#include "support/engine_for.hpp"
 
 namespace seriatim {
 namespace {
@@ -24,7 +24,7 @@ constexpr std::int64_t kMostTokens = 5 * kPageTokens;
 class Reader {
  public:
   explicit Reader(const Geometry& geometry)
-      : geometry_(geometry), workspace_(std::move(*Workspace::create(geometry, kMostTokens + 64))) {
+      : geometry_(geometry), engine_(testing::engine_for(geometry, kMostTokens + 64)) {
     for (std::size_t i = 0; i < index_query_.size(); ++i) index_query_[i] = static_cast<float>(i % 7) - 3.0f;
     for (std::size_t i = 0; i < query_.size(); ++i) query_[i] = static_cast<float>(i % 5) - 2.0f;
   }
@@ -37,10 +37,10 @@ class Reader {
     std::int32_t count = 0;
     const Rows rows{row.data(), geometry_.row_capacity(), &count};
     const IndexQueries index{dense_view(std::as_const(index_query_).data(), DType::kF32, {1, 2, 8}), {}, positions};
-    EXPECT_TRUE(plan(layer, index, NanPolicy::kRefuse, workspace_, rows).ok());
+    EXPECT_TRUE(engine_.plan(layer, index, NanPolicy::kRefuse, rows).ok());
     std::vector<std::byte> output(4 * 5 * sizeof(float));
     const AttendQueries queries{dense_view(std::as_const(query_).data(), DType::kF32, {1, 4, 6}), positions, {}};
-    EXPECT_TRUE(attend(layer, queries, rows, workspace_, dense_view(output.data(), DType::kF32, {1, 4, 5}), {}).ok());
+    EXPECT_TRUE(engine_.attend(layer, queries, rows, dense_view(output.data(), DType::kF32, {1, 4, 5}), {}).ok());
     const auto* begin = reinterpret_cast<const std::byte*>(row.data());
     output.insert(output.end(), begin, begin + count * static_cast<std::int64_t>(sizeof(std::int32_t)));
     return output;
@@ -48,7 +48,7 @@ class Reader {
 
  private:
   const Geometry& geometry_;
-  Workspace workspace_;
+  Engine engine_;
   std::vector<float> index_query_ = std::vector<float>(2 * 8);
   std::vector<float> query_ = std::vector<float>(4 * 6);
 };

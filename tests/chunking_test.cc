@@ -30,7 +30,7 @@ class Chunking : public ::testing::TestWithParam<Shape> {
 Answers in_chunks(const Story& story, std::int64_t chunk, bool staged) {
   HeldStory held(story, 0, 16 * story.geometry.group_tokens());
   Answers answers(story.geometry, story.tokens());
-  Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+  Engine engine = engine_for(story.geometry, story.tokens());
   while (held.held() < story.tokens()) {
     const std::int64_t first = held.held();
     const auto tokens = every_token(first, std::min(chunk, story.tokens() - first));
@@ -40,12 +40,12 @@ Answers in_chunks(const Story& story, std::int64_t chunk, bool staged) {
       held.stage(*transaction, static_cast<std::int64_t>(tokens.size()));
       const auto layer = transaction->layer(held.sequence(), 0);
       EXPECT_TRUE(layer.ok()) << layer.status().message();
-      status = ask(*layer, story, tokens, workspace, answers, first);
+      status = ask(*layer, story, tokens, engine, answers, first);
       EXPECT_TRUE(transaction->commit().ok());
     } else {
       held.append(static_cast<std::int64_t>(tokens.size()));
       const Snapshot snapshot = held.snapshot();
-      status = ask(snapshot.layer(0), story, tokens, workspace, answers, first);
+      status = ask(snapshot.layer(0), story, tokens, engine, answers, first);
     }
     EXPECT_TRUE(status.ok()) << status.message();
     if (!status.ok()) break;

@@ -107,10 +107,10 @@ TEST_P(DenseIdentity, RowsAreTheDenseRowAtEveryCountWhateverTheScores) {
 TEST_P(DenseIdentity, OutputsOfTheWholePathAreTheDenseOutputsAtEveryCount) {
   const Geometry& geometry = story.geometry;
   const Snapshot snapshot = held.snapshot();
-  Workspace workspace = *Workspace::create(geometry, kCeiling + 1);
+  Engine engine = engine_for(geometry, kCeiling + 1);
   Answers answers(geometry, kCeiling);
-  ASSERT_TRUE(ask(snapshot.layer(0), story, every_token(0, kCeiling), workspace, answers).ok());
-  EXPECT_EQ(workspace.done().dense_rows, kCeiling);
+  ASSERT_TRUE(ask(snapshot.layer(0), story, every_token(0, kCeiling), engine, answers).ok());
+  EXPECT_EQ(engine.done().dense_rows, kCeiling);
   EXPECT_EQ(sparse_rows(answers), 0);
   HostTensor output(DType::kF32, {kCeiling, 2, 8});
   std::vector<float> lse(2);
@@ -128,11 +128,11 @@ TEST_P(DenseIdentity, OutputsOfTheWholePathAreTheDenseOutputsAtEveryCount) {
 TEST_P(DenseIdentity, RowsThatPlanHasScoredAreTheDenseRowToo) {
   // Groups are scored below the budget only where NaN ones are to be left out.
   const Snapshot snapshot = held.snapshot();
-  Workspace workspace = *Workspace::create(story.geometry, kCeiling + 1);
+  Engine engine = engine_for(story.geometry, kCeiling + 1);
   const Asked asked(story, every_token(2000, 51));
   Answers answers(story.geometry, 51);
-  ASSERT_TRUE(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kExclude, workspace, answers.rows_from(0)).ok());
-  EXPECT_GT(workspace.done().groups_scored, 51 * 500);
+  ASSERT_TRUE(engine.plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kExclude, answers.rows_from(0)).ok());
+  EXPECT_GT(engine.done().groups_scored, 51 * 500);
   for (std::int64_t q = 0; q < 51; ++q) {
     std::vector<std::int32_t> dense(static_cast<std::size_t>(2001 + q));
     ASSERT_TRUE(dense_row(story.geometry, {kAnchor, 2001 + q}, dense).ok());
@@ -193,13 +193,13 @@ TEST_P(DenseIdentity, TheFirstRowPastTheCeilingDropsExactlyOneGroupWhateverTheSc
 
 TEST_P(DenseIdentity, TheWholePathDropsOneGroupThereAndTheOracleRefuses) {
   const Snapshot snapshot = held.snapshot();
-  Workspace workspace = *Workspace::create(story.geometry, kCeiling + 1);
+  Engine engine = engine_for(story.geometry, kCeiling + 1);
   Answers answers(story.geometry, 1);
-  ASSERT_TRUE(ask(snapshot.layer(0), story, every_token(kCeiling, 1), workspace, answers).ok());
+  ASSERT_TRUE(ask(snapshot.layer(0), story, every_token(kCeiling, 1), engine, answers).ok());
   EXPECT_EQ(answers.counts[0], 2048);
-  EXPECT_EQ(workspace.done().dense_rows, 0);
-  EXPECT_EQ(workspace.done().groups_selected, 512);
-  EXPECT_EQ(workspace.done().groups_scored, 513);
+  EXPECT_EQ(engine.done().dense_rows, 0);
+  EXPECT_EQ(engine.done().groups_selected, 512);
+  EXPECT_EQ(engine.done().groups_scored, 513);
   HostTensor output(DType::kF32, {2, 8});
   std::vector<float> lse(2);
   EXPECT_TRUE(fails_with(dense_attend(story.geometry, kCeiling + 1, row_of(story.queries.view(), kCeiling),

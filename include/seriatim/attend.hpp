@@ -17,6 +17,15 @@ namespace seriatim {
 // Entries of a row that are reduced together: a split (contract section 5). Cut by place in the row.
 inline constexpr std::int64_t kSplitEntries = 128;
 
+// What one split of one query's row gives the query heads before splits are folded, as everyone may read it:
+//   m [query_heads]              the largest logit
+//   den [query_heads]            the sum of exp(logit - m)
+//   o [query_heads][value_dim]   the values' sums, weighted by exp(logit - m)
+// one after the other, f32. A split past the row's end has m = -inf, den = 0 and o = 0, and is skipped by the fold. A
+// head whose logits passed f32 has NaN in all of its places.
+// Gives   the floats of one partial. Source  contract section 5.
+std::int64_t attend_partial_floats(const Geometry& geometry);
+
 // Scratch of one attend_row, in floats.
 std::int64_t attend_scratch_floats(const Geometry& geometry);
 

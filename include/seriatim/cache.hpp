@@ -120,6 +120,9 @@ class Snapshot {
   std::int64_t layers() const;
   LayerView layer(std::int64_t layer) const;  // `layer` below layers()
 
+  // The published state that a valid view of a Cache's layer shows, or that its staged tokens go on from.
+  static Snapshot of(const LayerView& view);  // `view.state` is not null
+
   // Whether everything read so far through this snapshot's views was there. Ask after reading and before using the
   // result when the sequence may have been restored by mapping.
   // Errors  Io: the mapped file was cut short; what was read past its end is zeros.

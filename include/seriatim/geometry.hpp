@@ -56,6 +56,8 @@ struct GeometryOptions {
 
   DType kv_dtype = DType::kF32;     // storage of keys and values: f32, bf16 or f16
   DType index_dtype = DType::kF32;  // storage and rounding of raw and pooled index keys
+
+  friend bool operator==(const GeometryOptions&, const GeometryOptions&) = default;
 };
 
 // The tokens one query may attend to: positions anchor, anchor + 1, ... anchor + tokens - 1.
@@ -113,6 +115,9 @@ class Geometry {
 
   // Errors  InvalidArgument: anchor or tokens negative, or positions at or past kPositions. Errors name `row`.
   Status check_run(VisibleRun run, std::int64_t row = -1) const;
+
+  // Equal in every number, whichever of them were asked for and whichever are defaults.
+  friend bool operator==(const Geometry& a, const Geometry& b) { return &a == &b || a.options_ == b.options_; }
 
  private:
   explicit Geometry(GeometryOptions options) : options_(std::move(options)) {}

@@ -13,6 +13,8 @@
 
 namespace seriatim {
 
+struct SequenceState;
+
 // How far apart the vectors of one kind lie in a page. The elements of a vector are neighbours.
 struct VectorStrides {
   std::int64_t token_bytes = 0;
@@ -40,6 +42,12 @@ struct LayerView {
   bool indexed = true;                         // false: the layer attends rows that another one planned
   const std::atomic<bool>* damaged = nullptr;  // null, or true once a mapped file turned out to be cut short
   PooledKeys pooled;                           // all complete groups of `run`; none in a layer without an index
+
+  // Of a Cache's layer: its number, the published state that it shows or goes on from, and whether it shows what a
+  // transaction has staged. Null: borrowed memory. See Snapshot::of().
+  const SequenceState* state = nullptr;
+  std::int64_t layer = 0;
+  bool staged = false;
 
   // Strides of pages that hold [kv_heads][page_tokens][dim], as a Cache's do.
   void set_cache_strides();

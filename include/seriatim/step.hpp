@@ -102,7 +102,8 @@ struct StepLimits {
 //
 // All asks of a call have equal geometries; calls with different ones may follow each other.
 // Errors of plan() and attend() say in their Place which ask, which of its queries (row) and which index is at fault;
-//         ask is -1 where the call as a whole is. The first ask at fault is named, and in it the first query.
+//         ask is -1 where the call as a whole is. Of several faults of one kind the first ask's first query is named;
+//         shapes and positions of all asks are looked at first, then rows and elements, then what is computed.
 // Threads one call at a time per Engine. Any number of engines may share an executor, kernels, caches and snapshots.
 class Engine {
  public:
@@ -139,7 +140,10 @@ class Engine {
   //         NotANumber: index = group. A device also: InvalidArgument: a page that is not of its memory; Unsupported,
   //         Io. Nothing is written.
   Status plan(std::span<const PlanAsk> asks, NanPolicy nan, Rows rows);
-  Status plan(const PlanAsk& ask, NanPolicy nan, Rows rows) { return plan({&ask, 1}, nan, rows); }
+  Status plan(const LayerView& layer, const IndexQueries& queries, NanPolicy nan, Rows rows) {
+    const PlanAsk ask{&layer, queries};
+    return plan({&ask, 1}, nan, rows);
+  }
 
   // Attends over rows that plan() or anyone else made; several layers may use the same rows.
   // Gives   output [Q of all asks, query_heads, value_dim] f32, bf16 or f16; lse [Q of all asks, query_heads] f32, or
@@ -148,9 +152,27 @@ class Engine {
   //         Nothing is written but for Overflow (index = head), after which the outputs and lse of all affected heads
   //         are NaN and all others are right.
   Status attend(std::span<const AttendAsk> asks, ConstRows rows, Tensor output, Tensor lse);
-  Status attend(const AttendAsk& ask, ConstRows rows, Tensor output, Tensor lse) {
+  Status attend(const LayerView& layer, const AttendQueries& queries, ConstRows rows, Tensor output, Tensor lse) {
+    const AttendAsk ask{&layer, queries};
     return attend({&ask, 1}, rows, output, lse);
   }
+
+  // The two halves of attend(), for whoever shares the splits of a row out, among processes or kernels of its own. Any
+  // ranges of splits, computed anywhere and laid one after the other, fold to the bits of attend().
+  //
+  // Splits first_split .. first_split + splits - 1 of every query's row; a split is 128 entries of the row, counted
+  // from its start (contract section 5).
+  // Gives   partials [Q][splits][attend_partial_floats(geometry)], as seriatim/attend.hpp lays one out; the partials
+  //         of splits past a row's end are empty
+  // Errors  as attend(). InvalidArgument: a negative split, partials of another size. Unsupported: a device.
+  Status attend_partials(const AttendAsk& ask, ConstRows rows, std::int64_t first_split, std::int64_t splits,
+                         std::span<float> partials);
+  // Folds all splits of Q queries, in order, after the sinks, and finishes them.
+  // Takes   partials [Q][splits][attend_partial_floats(geometry)]; sinks [query_heads] or empty
+  // Gives   output and lse as attend()
+  // Errors  as attend(), for sinks, output and lse. InvalidArgument: partials of another size. Unsupported: a device.
+  Status fold_partials(const Geometry& geometry, std::span<const float> partials, std::int64_t splits,
+                       std::span<const float> sinks, Tensor output, Tensor lse);
 
   WorkDone done() const;  // the sum over all plan() calls that succeeded
   void clear_done();
@@ -167,51 +189,5 @@ class Engine {
  private:
   std::unique_ptr<Impl> impl_;
 };
-
-// All scratch of plan() and attend(), taken once. Its size depends on the geometry, on the longest visible run and on
-// the executor's concurrency; never on the number of queries.
-// Threads  one call at a time per workspace.
-class Workspace {
- public:
-  // Exactly what create() will take, known beforehand. Errors as create().
-  static Result<std::int64_t> bytes(const Geometry& geometry, std::int64_t max_visible_tokens, int concurrency);
-  // Takes   the executor that will run the calls (the caller's, alive as long as the workspace) and the kernels that
-  //         do the work; both change speed alone.
-  // Errors  InvalidArgument: a negative count. Overflow. OutOfMemory.
-  static Result<Workspace> create(const Geometry& geometry, std::int64_t max_visible_tokens,
-                                  Executor& executor = serial_executor(), Kernels kernels = default_kernels());
-  Workspace(Workspace&&) noexcept;
-  Workspace& operator=(Workspace&&) noexcept;
-  ~Workspace();
-
-  std::int64_t bytes() const;
-  const WorkDone& done() const;  // the sum over all successful calls
-  void clear_done();
-
-  struct Impl;  // opaque
-  Impl& impl() { return *impl_; }
-
- private:
-  explicit Workspace(std::unique_ptr<Impl> impl);
-  std::unique_ptr<Impl> impl_;
-};
-
-// Scores, selects and expands: one row per query. Where everything complete fits the budget nothing needs scoring
-// (unless NaN groups are to be excluded).
-// Gives   rows.positions and rows.counts of all Q queries
-// Errors  InvalidArgument: a workspace made for a smaller geometry, a layer without an index, shapes, strides, dtypes,
-//         a position the layer does not hold (row = query). Capacity: more visible tokens than the workspace was made
-//         for. NotANumber: the first query and group. Nothing is written.
-// Memory  the workspace alone.
-Status plan(const LayerView& layer, const IndexQueries& queries, NanPolicy nan, Workspace& workspace, Rows rows);
-
-// Attends over rows that plan() or anyone else made; several layers may use the same rows.
-// Gives   output [Q, query_heads, value_dim] f32, bf16 or f16; lse [Q, query_heads] f32, or empty
-// Errors  InvalidArgument: a workspace made for a smaller geometry. Others as attend_row, for the first query at fault;
-//         row = query. Nothing is written but for Overflow, after which every affected head's output and lse are NaN
-//         and all others are right.
-// Memory  the workspace alone.
-Status attend(const LayerView& layer, const AttendQueries& queries, ConstRows rows, Workspace& workspace, Tensor output,
-              Tensor lse);
 
 }  // namespace seriatim

@@ -137,9 +137,8 @@ nb::object attend_arrays(nb::handle queries, nb::handle keys, nb::handle values,
     layer.value_offset_bytes = page->value_offset_bytes;
     layer.set_cache_strides();
     layer.indexed = false;
-    return with_workspace(nullptr, geometry, layer.run.tokens, [&](Workspace& workspace) {
-      return attend(layer, AttendQueries{q.view, at, logits}, read.rows, workspace, result.output.view,
-                    result.lse.view);
+    return with_workspace(nullptr, geometry, layer.run.tokens, [&](seriatim::Engine& workspace) {
+      return workspace.attend(layer, AttendQueries{q.view, at, logits}, read.rows, result.output.view, result.lse.view);
     });
   }();
   check(status);

@@ -160,7 +160,7 @@ Result<float> BorrowedLayer::pool(const PoolCall& call) {
 Status BorrowedLayer::make_workspace(std::int64_t visible_tokens) {
   if (workspace_ && workspace_tokens_ >= visible_tokens) return {};
   const std::int64_t tokens = std::max<std::int64_t>(4096, visible_tokens + visible_tokens / 4);
-  Result<Workspace> workspace = Workspace::create(geometry_, tokens, *executor_, kernels_);
+  Result<seriatim::Engine> workspace = seriatim::Engine::host(*executor_, kernels_);
   if (!workspace.ok()) return workspace.status();
   workspace_.emplace(std::move(*workspace));
   workspace_tokens_ = tokens;
@@ -307,13 +307,12 @@ Status BorrowedLayer::attend_block(const AttendCall& call, const LayerView& laye
   index_queries.queries = slice(row_of(call.index_queries, b), first, count);
   if (!call.head_weights.empty()) index_queries.head_weights = slice(row_of(call.head_weights, b), first, count);
   index_queries.positions = positions_;
-  if (Status s = seriatim::plan(layer, index_queries, NanPolicy::kRefuse, *workspace_, rows); !s.ok()) return s;
+  if (Status s = workspace_->plan(layer, index_queries, NanPolicy::kRefuse, rows); !s.ok()) return s;
   AttendQueries attend_queries;
   attend_queries.queries = slice(row_of(call.queries, b), first, count);
   attend_queries.positions = positions_;
   const Tensor lse = call.lse.empty() ? Tensor{} : slice(row_of(call.lse, b), first, count);
-  if (Status s =
-          seriatim::attend(layer, attend_queries, rows, *workspace_, slice(row_of(call.output, b), first, count), lse);
+  if (Status s = workspace_->attend(layer, attend_queries, rows, slice(row_of(call.output, b), first, count), lse);
       !s.ok())
     return s;
   done_ = workspace_->done();

@@ -125,7 +125,7 @@ class BorrowedLayer {
   Kernels kernels_;
   std::mutex turn_;
   std::vector<Pooler> poolers_;  // one per worker
-  std::optional<Workspace> workspace_;
+  std::optional<seriatim::Engine> workspace_;
   std::int64_t workspace_tokens_ = 0;
   WorkDone done_;
   std::vector<std::int32_t> rows_;

@@ -95,7 +95,7 @@ Status BorrowedLayer::plan_sequence(const PlanCall& call, std::int64_t b) {
     if (!call.head_weights.empty()) block.head_weights = slice(row_of(call.head_weights, b), q, count);
     block.positions = positions_;
     const Rows written{reinterpret_cast<std::int32_t*>(rows.at(q)), geometry_.row_capacity(), counts_.data()};
-    if (Status s = seriatim::plan(layer, block, NanPolicy::kRefuse, *workspace_, written); !s.ok()) return s;
+    if (Status s = workspace_->plan(layer, block, NanPolicy::kRefuse, written); !s.ok()) return s;
   }
   return {};
 }
@@ -177,7 +177,7 @@ Status BorrowedLayer::attend_rows_of(const RowsCall& call, std::int64_t b) {
     block.sinks = call.sinks;
     // attend() reads rows alone; Rows has no read-only form.
     const Rows rows{given != nullptr ? const_cast<std::int32_t*>(given) : rows_.data(), width, counts_.data()};
-    if (Status s = seriatim::attend(layer, block, rows, *workspace_, slice(output, q, count), {}); !s.ok()) return s;
+    if (Status s = workspace_->attend(layer, block, rows, slice(output, q, count), {}); !s.ok()) return s;
   }
   return {};
 }

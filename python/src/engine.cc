@@ -103,21 +103,11 @@ Result<Kernels> kernels() {
   return Kernels::chosen();
 }
 
-bool same_geometry(const Geometry& a, const Geometry& b) {
-  return a.group_tokens() == b.group_tokens() && a.budget_tokens() == b.budget_tokens() &&
-         a.query_heads() == b.query_heads() && a.kv_heads() == b.kv_heads() && a.head_dim() == b.head_dim() &&
-         a.value_dim() == b.value_dim() && a.values_alias_keys() == b.values_alias_keys() &&
-         a.softmax_scale() == b.softmax_scale() && a.index_heads() == b.index_heads() &&
-         a.index_dim() == b.index_dim() && a.index_rotary_dim() == b.index_rotary_dim() &&
-         std::ranges::equal(a.inv_freq(), b.inv_freq()) && std::ranges::equal(a.rope_axes(), b.rope_axes()) &&
-         a.norm_eps() == b.norm_eps() && a.pooling() == b.pooling() && a.relu() == b.relu() &&
-         a.scale_at() == b.scale_at() && a.kv_dtype() == b.kv_dtype() && a.index_dtype() == b.index_dtype();
-}
-
 Result<std::shared_ptr<SharedWorkspace>> make_workspace(const Geometry& geometry, std::int64_t visible_tokens,
                                                         std::shared_ptr<Executor> on, Kernels with) {
-  Result<Workspace> made = Workspace::create(geometry, visible_tokens, *on, with);
+  Result<seriatim::Engine> made = seriatim::Engine::host(*on, with);
   if (!made.ok()) return made.status();
+  if (Status s = made->reserve(geometry, {visible_tokens, Geometry::kPositions, 1}); !s.ok()) return s;
   return std::make_shared<SharedWorkspace>(std::move(on), std::move(*made), geometry, visible_tokens, with);
 }
 
@@ -130,8 +120,7 @@ Result<std::shared_ptr<SharedWorkspace>> borrow_workspace(const Geometry& geomet
     const std::lock_guard guard(e.lock);
     for (std::size_t i = e.free.size(); i-- > 0;) {
       const SharedWorkspace& w = *e.free[i];
-      if (w.max_visible_tokens >= visible_tokens && w.threads == on && w.kernels == *with &&
-          same_geometry(w.geometry, geometry)) {
+      if (w.max_visible_tokens >= visible_tokens && w.threads == on && w.kernels == *with && w.geometry == geometry) {
         std::shared_ptr<SharedWorkspace> found = e.free[i];
         e.free.erase(e.free.begin() + static_cast<std::ptrdiff_t>(i));
         return found;
@@ -151,8 +140,7 @@ void give_back(std::shared_ptr<SharedWorkspace> workspace) {
   if (workspace->threads != e.executor) return;
   // One that is large enough for this geometry makes smaller ones useless.
   std::erase_if(e.free, [&](std::shared_ptr<SharedWorkspace>& w) {
-    const bool useless =
-        w->max_visible_tokens < workspace->max_visible_tokens && same_geometry(w->geometry, workspace->geometry);
+    const bool useless = w->max_visible_tokens < workspace->max_visible_tokens && w->geometry == workspace->geometry;
     if (useless) dropped.push_back(w);
     return useless;
   });

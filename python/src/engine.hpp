@@ -21,14 +21,14 @@ Result<Kernels> kernels();
 // A workspace that a caller made, or one of the pool's. Calls with one workspace take turns.
 struct SharedWorkspace {
   std::shared_ptr<Executor> threads;
-  Workspace workspace;
+  seriatim::Engine workspace;
   Geometry geometry;
   std::int64_t max_visible_tokens;
   Kernels kernels;
   std::mutex turn;
 
-  SharedWorkspace(std::shared_ptr<Executor> executor, Workspace made, const Geometry& for_geometry, std::int64_t tokens,
-                  Kernels with)
+  SharedWorkspace(std::shared_ptr<Executor> executor, seriatim::Engine made, const Geometry& for_geometry,
+                  std::int64_t tokens, Kernels with)
       : threads(std::move(executor)),
         workspace(std::move(made)),
         geometry(for_geometry),
@@ -38,8 +38,6 @@ struct SharedWorkspace {
 
 Result<std::shared_ptr<SharedWorkspace>> make_workspace(const Geometry& geometry, std::int64_t visible_tokens,
                                                         std::shared_ptr<Executor> executor, Kernels kernels);
-
-bool same_geometry(const Geometry& a, const Geometry& b);
 
 // Runs `call(workspace)` with the caller's workspace, or with one of the pool that is large enough. Without the
 // interpreter's lock; the work done is added to the process's count.

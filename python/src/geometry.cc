@@ -205,7 +205,7 @@ void bind_geometry(nb::module_& module) {
       .def(
           "__eq__",
           [](const Geometry& a, nb::handle b) {
-            return nb::isinstance<Geometry>(b) && same_geometry(a, nb::cast<const Geometry&>(b));
+            return nb::isinstance<Geometry>(b) && a == nb::cast<const Geometry&>(b);
           },
           nb::arg().none(), nb::sig("def __eq__(self, other: object, /) -> bool"))
       .def("__getstate__", &options_of, "What pickle and copy keep.")

@@ -59,8 +59,8 @@ nb::object plan_rows(const LayerHandle& self, nb::handle queries, nb::handle pos
     return with_layer(self, [&](const LayerView& view) {
       if (self.cache->device)
         return self.cache->device->plan(self, view, IndexQueries{in.view, weights.view, at}, policy, rows.rows);
-      return with_workspace(workspace, geometry, view.run.tokens, [&](Workspace& w) {
-        return plan(view, IndexQueries{in.view, weights.view, at}, policy, w, rows.rows);
+      return with_workspace(workspace, geometry, view.run.tokens, [&](seriatim::Engine& w) {
+        return w.plan(view, IndexQueries{in.view, weights.view, at}, policy, rows.rows);
       });
     });
   }();
@@ -88,8 +88,8 @@ nb::object attend_rows(const LayerHandle& self, nb::handle queries, nb::handle p
         return self.cache->device->attend(self, view, AttendQueries{in.view, at, logits}, read.rows, result.output.view,
                                           result.lse.view);
       }
-      return with_workspace(workspace, geometry, view.run.tokens, [&](Workspace& w) {
-        return attend(view, AttendQueries{in.view, at, logits}, read.rows, w, result.output.view, result.lse.view);
+      return with_workspace(workspace, geometry, view.run.tokens, [&](seriatim::Engine& w) {
+        return w.attend(view, AttendQueries{in.view, at, logits}, read.rows, result.output.view, result.lse.view);
       });
     });
   }();

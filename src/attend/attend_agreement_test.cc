@@ -103,7 +103,7 @@ class BlockCase {
     Given given = blank();
     std::vector<BlockQuery> queries = block_queries_of(given);
     std::vector<float> scratch(static_cast<std::size_t>(attend_block_floats(geometry, 1)));
-    const std::int64_t partial = attend_partial_floats(geometry);
+    const std::int64_t partial = kernel_partial_floats(geometry);
     std::vector<float> partials(static_cast<std::size_t>(at_once * partial));
     std::vector<float> total(static_cast<std::size_t>(partial));
     for (std::size_t q = 0; q < rows.size(); ++q) {

@@ -14,12 +14,32 @@ void attend_block_ref(const AttendBlock& block) {
   }
 }
 
+AttendProblem problem_of(const AttendBlock& block) {
+  const BlockQuery& one = block.queries[0];
+  return {block.layer, block.kv_head, one.query, one.row, block.sinks, block.scratch, one.output, one.lse};
+}
+
+void split_partial_of_ref(const AttendBlock& block, std::int64_t split, float*, float* partial) {
+  split_partial_ref(problem_of(block), split, partial);
+}
+
+void fold_partials_of_ref(const AttendBlock& block, const float* partials, std::int64_t count, float*) {
+  block.queries[0].overflow = fold_partials_ref(problem_of(block), partials, count);
+}
+
 }  // namespace
 
 const AttendKernels& attend_kernels(Kernels kernels) {
-  static const AttendKernels reference{"reference", attend_block_ref};
+  static const AttendKernels reference{.name = "reference",
+                                       .attend_block = attend_block_ref,
+                                       .split_partial = split_partial_of_ref,
+                                       .fold_partials = fold_partials_of_ref};
   const AttendKernels* simd = attend_simd(kernels);
   return simd == nullptr ? reference : *simd;
+}
+
+std::int64_t attend_partial_floats(const Geometry& geometry) {
+  return geometry.query_heads() * (2 + geometry.value_dim());
 }
 
 std::int64_t attend_ref_floats(const Geometry& geometry) {

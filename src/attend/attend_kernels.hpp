@@ -37,12 +37,29 @@ struct AttendKernels {
   std::string_view name;  // of what really runs: Highway's name of the instruction set, or "reference"
   void (*attend_block)(const AttendBlock& block);
   // The same for one query in two steps, so that its splits can be reduced at once; null in the reference.
-  // Each split first .. first + count - 1 is reduced to a partial of its own: partials[count][attend_partial_floats].
+  // Each split first .. first + count - 1 is reduced to a partial of its own: partials[count][kernel_partial_floats].
   void (*reduce_splits)(const AttendBlock& block, std::int64_t first, std::int64_t count, float* partials) = nullptr;
-  // Folds those partials, in order, into `total` (attend_partial_floats), which the first split begins, and writes
+  // Folds those partials, in order, into `total` (kernel_partial_floats), which the first split begins, and writes
   // output and lse after the last one. Of the block's heads alone; those of a reduction are all.
   void (*fold_splits)(const AttendBlock& block, std::int64_t first, std::int64_t count, const float* partials,
                       float* total) = nullptr;
+  // One query's split, reduced to the block's heads of a partial as attend.hpp lays it out.
+  // Takes   spare: kernel_partial_floats
+  void (*split_partial)(const AttendBlock& block, std::int64_t split, float* spare, float* partial) = nullptr;
+  // Folds `count` such partials of one query, which lie one after the other, and writes output and lse. Of the block
+  // the layer's geometry, the sinks, the heads and the query's output, lse and overflow are used.
+  // Takes   spare: 2 * kernel_partial_floats
+  void (*fold_partials)(const AttendBlock& block, const float* partials, std::int64_t count, float* spare) = nullptr;
+};
+
+// A partial's parts, in the memory of one.
+template <typename Float>
+struct PartialParts {
+  PartialParts(const Geometry& geometry, Float* partial)
+      : max(partial), den(max + geometry.query_heads()), sums(den + geometry.query_heads()) {}
+  Float* max;
+  Float* den;
+  Float* sums;
 };
 
 const AttendKernels& attend_kernels(Kernels kernels);
@@ -54,6 +71,7 @@ std::int64_t block_queries(const Geometry& geometry);
 std::int64_t attend_ref_floats(const Geometry& geometry);
 // Scratch, in floats, sufficient for every implementation.
 std::int64_t attend_block_floats(const Geometry& geometry, std::int64_t queries);
-std::int64_t attend_partial_floats(const Geometry& geometry);
+// A partial as the vector code lays it out.
+std::int64_t kernel_partial_floats(const Geometry& geometry);
 
 }  // namespace seriatim

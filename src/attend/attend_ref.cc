@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "attend/attend_kernels.hpp"
 #include "base/exp.hpp"
 #include "base/fma.hpp"
 #include "base/half.hpp"
@@ -110,33 +111,91 @@ bool write_head(const AttendProblem& problem, std::int64_t head, const Partial& 
   return finite;
 }
 
+// Nothing reduced yet, but for a sink.
+Partial begin(const AttendProblem& problem, std::int64_t head, float* sums) {
+  Partial total{.sums = sums};
+  if (problem.sinks.empty()) return total;
+  std::fill_n(total.sums, problem.layer->geometry->value_dim(), 0.0f);
+  total.max = problem.sinks[static_cast<std::size_t>(head)];
+  total.den = 1.0f;
+  total.any = true;
+  return total;
+}
+
+struct Scratch {
+  Tile tile;
+  float* logits;  // [kSplitEntries]
+  float* sums;    // [2][value_dim]
+
+  static Scratch of(const AttendProblem& problem) {
+    const Geometry& geometry = *problem.layer->geometry;
+    const Tile tile{problem.scratch, problem.scratch + kSplitEntries * geometry.head_dim()};
+    float* logits = tile.values + kSplitEntries * geometry.value_dim();
+    return {tile, logits, logits + kSplitEntries};
+  }
+};
+
 }  // namespace
 
 std::int64_t attend_kv_head_ref(const AttendProblem& problem) {
   const Geometry& geometry = *problem.layer->geometry;
   const std::int64_t heads = geometry.heads_per_kv();
   const std::int64_t value_dim = geometry.value_dim();
-  const Tile tile{problem.scratch, problem.scratch + kSplitEntries * geometry.head_dim()};
-  float* logits = tile.values + kSplitEntries * value_dim;
-  float* sums = logits + kSplitEntries;
+  const auto [tile, logits, sums] = Scratch::of(problem);
   const auto entries = static_cast<std::int64_t>(problem.row.size());
 
   std::int64_t first_overflow = -1;
   for (std::int64_t head = problem.kv_head * heads; head < (problem.kv_head + 1) * heads; ++head) {
-    Partial total{.sums = sums};
+    Partial total = begin(problem, head, sums);
     Partial split{.sums = sums + value_dim};
     bool finite = true;
-    if (!problem.sinks.empty()) {
-      std::fill_n(total.sums, value_dim, 0.0f);
-      total.max = problem.sinks[static_cast<std::size_t>(head)];
-      total.den = 1.0f;
-      total.any = true;
-    }
     for (std::int64_t first = 0; first < entries; first += kSplitEntries) {
       const std::int64_t count = std::min(kSplitEntries, entries - first);
       read_tile(*problem.layer, problem.kv_head,
                 problem.row.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), tile);
       finite = reduce_split(problem, head, tile, count, logits, split) && finite;
+      fold(total, split, value_dim);
+    }
+    if (!write_head(problem, head, total, finite) && first_overflow < 0) first_overflow = head;
+  }
+  return first_overflow;
+}
+
+void split_partial_ref(const AttendProblem& problem, std::int64_t split, float* partial) {
+  const Geometry& geometry = *problem.layer->geometry;
+  const std::int64_t heads = geometry.heads_per_kv();
+  const std::int64_t value_dim = geometry.value_dim();
+  const Scratch scratch = Scratch::of(problem);
+  const PartialParts<float> parts(geometry, partial);
+  const auto first = static_cast<std::size_t>(split * kSplitEntries);
+  const auto entries = problem.row.subspan(first, std::min<std::size_t>(kSplitEntries, problem.row.size() - first));
+  read_tile(*problem.layer, problem.kv_head, entries, scratch.tile);
+  for (std::int64_t head = problem.kv_head * heads; head < (problem.kv_head + 1) * heads; ++head) {
+    Partial one{.sums = parts.sums + head * value_dim};
+    const bool finite =
+        reduce_split(problem, head, scratch.tile, static_cast<std::int64_t>(entries.size()), scratch.logits, one);
+    constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+    parts.max[head] = finite ? one.max : kNaN;
+    parts.den[head] = finite ? one.den : kNaN;
+    if (!finite) std::fill_n(one.sums, value_dim, kNaN);
+  }
+}
+
+std::int64_t fold_partials_ref(const AttendProblem& problem, const float* partials, std::int64_t count) {
+  const Geometry& geometry = *problem.layer->geometry;
+  const std::int64_t heads = geometry.heads_per_kv();
+  const std::int64_t value_dim = geometry.value_dim();
+  const Scratch scratch = Scratch::of(problem);
+  std::int64_t first_overflow = -1;
+  for (std::int64_t head = problem.kv_head * heads; head < (problem.kv_head + 1) * heads; ++head) {
+    Partial total = begin(problem, head, scratch.sums);
+    bool finite = true;
+    for (std::int64_t s = 0; s < count; ++s) {
+      const PartialParts<const float> parts(geometry, partials + s * attend_partial_floats(geometry));
+      if (parts.den[head] == 0.0f) continue;  // past the row's end
+      Partial split{.max = parts.max[head], .den = parts.den[head], .sums = scratch.sums + value_dim, .any = true};
+      std::copy_n(parts.sums + head * value_dim, value_dim, split.sums);
+      finite = finite && !std::isnan(split.max);
       fold(total, split, value_dim);
     }
     if (!write_head(problem, head, total, finite) && first_overflow < 0) first_overflow = head;

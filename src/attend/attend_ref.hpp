@@ -22,4 +22,10 @@ struct AttendProblem {
 // Writes the outputs of the kv head's query heads. Gives the first of them that overflowed, or -1.
 std::int64_t attend_kv_head_ref(const AttendProblem& problem);
 
+// The kv head's query heads of the partial of one split, which the row has.
+void split_partial_ref(const AttendProblem& problem, std::int64_t split, float* partial);
+
+// The kv head's query heads of `count` partials, folded and written. Gives the first that overflowed, or -1.
+std::int64_t fold_partials_ref(const AttendProblem& problem, const float* partials, std::int64_t count);
+
 }  // namespace seriatim

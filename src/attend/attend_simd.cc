@@ -44,8 +44,18 @@ void fold_splits(const AttendBlock& block, std::int64_t first, std::int64_t coun
   for_stored(block, [&](auto stored) { Block<decltype(stored)>(block).fold(first, count, partials, total); });
 }
 
+void split_partial(const AttendBlock& block, std::int64_t split, float* spare, float* partial) {
+  for_stored(block, [&](auto stored) { Block<decltype(stored)>(block).split_partial(split, spare, partial); });
+}
+
+// Partials of any stored dtype have their dims in order, as f32 has them.
+void fold_partials(const AttendBlock& block, const float* partials, std::int64_t count, float* spare) {
+  Block<StoredF32>(block).fold_partials(partials, count, spare);
+}
+
 const AttendKernels* attend_table() {
-  static const AttendKernels kernels{hwy::TargetName(HWY_TARGET), attend_block, reduce_splits, fold_splits};
+  static const AttendKernels kernels{
+      hwy::TargetName(HWY_TARGET), attend_block, reduce_splits, fold_splits, split_partial, fold_partials};
   return &kernels;
 }
 #else

@@ -87,6 +87,48 @@ class Block {
     if (first + count == splits) write(block_.queries[0], state);
   }
 
+  void split_partial(std::int64_t split, float* spare, float* partial) {
+    reduce(split, 1, spare);
+    const Partial own = own_heads(spare);
+    const PartialParts<float> parts(geometry_, partial);
+    for (std::size_t h = 0; h < heads_; ++h) {
+      const auto head = static_cast<std::size_t>(first_head_) + h;
+      float* sums = parts.sums + head * value_dim_;
+      if (own.bad[h] != 0.0f) {  // NaN is not 0
+        constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+        parts.max[head] = parts.den[head] = kNaN;
+        std::fill_n(sums, value_dim_, kNaN);
+        continue;
+      }
+      parts.max[head] = own.max[h];
+      parts.den[head] = own.den[h];
+      dims_in_order<Stored>(own.sums + h * dim_stride_, value_dim_, sums);
+    }
+  }
+
+  void fold_partials(const float* partials, std::int64_t count, float* spare) {
+    State& state = states_[0];
+    state.total = own_heads(spare);
+    const Partial split = own_heads(spare + scratch_.partial_floats());
+    begin(state);
+    std::fill_n(split.sums, heads_ * dim_stride_, 0.0f);  // what pads a head's dims is read too
+    for (std::int64_t s = 0; s < count; ++s, partials += attend_partial_floats(geometry_)) {
+      const PartialParts<const float> parts(geometry_, partials);
+      const auto first = static_cast<std::size_t>(first_head_);
+      if (parts.den[first] == 0.0f) continue;  // past the row's end
+      for (std::size_t h = 0; h < padded_heads(); ++h) {
+        const std::size_t head = first + std::min(h, heads_ - 1);
+        split.max[h] = parts.max[head];
+        split.den[h] = parts.den[head];
+        split.bad[h] = parts.max[head] == parts.max[head] ? 0.0f : parts.max[head];
+      }
+      for (std::size_t h = 0; h < heads_; ++h)
+        std::copy_n(parts.sums + (first + h) * value_dim_, value_dim_, split.sums + h * dim_stride_);
+      fold_partial(split, state);
+    }
+    write(block_.queries[0], state);
+  }
+
  private:
   // What one query has reduced, and its open split.
   struct State {

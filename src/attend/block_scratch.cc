@@ -67,7 +67,7 @@ std::int64_t attend_block_floats(const Geometry& geometry, std::int64_t queries)
   return std::max(BlockScratch(geometry, queries, nullptr).floats(), attend_ref_floats(geometry));
 }
 
-std::int64_t attend_partial_floats(const Geometry& geometry) {
+std::int64_t kernel_partial_floats(const Geometry& geometry) {
   return BlockScratch(geometry, 1, nullptr).partial_floats();
 }
 

@@ -14,7 +14,7 @@ inline constexpr std::int64_t kDimBlock = 128;  // dims of a key that are multip
 
 constexpr std::int64_t round_up(std::int64_t n, std::int64_t unit) { return (n + unit - 1) / unit * unit; }
 
-// Softmax of some entries for the heads of one kv head, and what was summed: one piece of attend_partial_floats.
+// Softmax of some entries for the heads of one kv head, and what was summed: one piece of kernel_partial_floats.
 struct Partial {
   float* sums = nullptr;  // [heads][dims], dims in the kernel's own order
   float* max = nullptr;   // [heads_padded]

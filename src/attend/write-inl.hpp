@@ -8,6 +8,7 @@
 
 #include <hwy/highway.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -36,6 +37,16 @@ HWY_INLINE bool divide_row(float* sums, float den, float largest, std::size_t di
     }
   }
   return hn::AllTrue(d, right);
+}
+
+// Sums in the kernel's order -> the dims in order.
+template <typename Stored>
+HWY_INLINE void dims_in_order(const float* sums, std::size_t dims, float* to) {
+  constexpr FloatTag d;
+  std::size_t i = 0;
+  for (; Stored::kPairsInterleave && i + 2 * kLanes <= dims; i += 2 * kLanes)
+    hn::StoreInterleaved2(hn::LoadU(d, sums + i), hn::LoadU(d, sums + i + kLanes), d, to + i);
+  std::copy_n(sums + i, dims - i, to + i);
 }
 
 // The high half of each word, rounded to nearest even; values that stay finite.

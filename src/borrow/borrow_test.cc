@@ -134,7 +134,7 @@ TEST(Borrow, AnIndexStoreBesideBorrowedKeysDecodesAsACacheDoes) {
     auto store = std::move(*Cache::create(story.geometry, options));
     const SequenceId sequence = *store->add(story.anchor);
     BorrowedLayer layer(story.geometry);
-    Workspace workspace = *Workspace::create(story.geometry, 90);
+    Engine engine = engine_for(story.geometry, 90);
     Answers got(story.geometry, 90);
     for (std::int64_t t = 0; t < 90; ++t) {
       auto transaction = store->begin();
@@ -146,7 +146,7 @@ TEST(Borrow, AnIndexStoreBesideBorrowedKeysDecodesAsACacheDoes) {
       tensors.panels = {};
       tensors.index = &index;
       ASSERT_TRUE(layer.bind({story.anchor, t + 1}, tensors).ok());
-      ASSERT_TRUE(ask(layer.view(), story, std::vector<std::int64_t>{t}, workspace, got, t).ok());
+      ASSERT_TRUE(ask(layer.view(), story, std::vector<std::int64_t>{t}, engine, got, t).ok());
       ASSERT_TRUE(transaction->commit().ok());
       if (t % 13 != 12) continue;  // a rejected draft
       ASSERT_TRUE(store->truncate(sequence, t - 2).ok());
@@ -171,12 +171,12 @@ TEST(Borrow, APanelMayBeginWithGroupsThatAreGone) {
   HeldStory evicted(story, 100);
   ASSERT_TRUE(evicted.cache().evict_prefix(evicted.sequence(), 20).ok());
   const Snapshot left = evicted.snapshot();
-  Workspace workspace = *Workspace::create(story.geometry, 100);
+  Engine engine = engine_for(story.geometry, 100);
   Answers got(story.geometry, 80);
   Answers want(story.geometry, 80);
   const auto tokens = every_token(20, 80);
-  ASSERT_TRUE(ask(layer.view(), story, tokens, workspace, got).ok());
-  ASSERT_TRUE(ask(left.layer(0), story, tokens, workspace, want).ok());
+  ASSERT_TRUE(ask(layer.view(), story, tokens, engine, got).ok());
+  ASSERT_TRUE(ask(left.layer(0), story, tokens, engine, want).ok());
   EXPECT_TRUE(same_answers(got, want));
 }
 
@@ -225,12 +225,12 @@ TEST(Borrow, ALayerWithoutKeysPlansAndCannotAttend) {
   const Asked asked(story, tokens);
   Answers got(story.geometry, 2);
   Answers want(story.geometry, 2);
-  Workspace workspace = *Workspace::create(story.geometry, 100);
-  ASSERT_TRUE(plan(layer.view(), asked.for_plan(), NanPolicy::kRefuse, workspace, got.rows_from(0)).ok());
-  ASSERT_TRUE(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, want.rows_from(0)).ok());
+  Engine engine = engine_for(story.geometry, 100);
+  ASSERT_TRUE(engine.plan(layer.view(), asked.for_plan(), NanPolicy::kRefuse, got.rows_from(0)).ok());
+  ASSERT_TRUE(engine.plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, want.rows_from(0)).ok());
   EXPECT_TRUE(same_bits(got.rows, want.rows));
   const Status status =
-      attend(layer.view(), asked.for_attend(), got.rows_from(0), workspace, got.output.writable(), got.lse.writable());
+      engine.attend(layer.view(), asked.for_attend(), got.rows_from(0), got.output.writable(), got.lse.writable());
   EXPECT_TRUE(fails_with(status, Code::kInvalidArgument, "layer"));
   EXPECT_TRUE(got.outputs_untouched());
 }
@@ -248,10 +248,10 @@ TEST(Borrow, ALayerWithoutAnIndexAttends) {
   const Asked asked(story, tokens);
   Answers got(story.geometry, 1);
   Answers want(story.geometry, 1);
-  Workspace workspace = *Workspace::create(story.geometry, 30);
-  ASSERT_TRUE(ask(snapshot.layer(0), story, tokens, workspace, want).ok());
+  Engine engine = engine_for(story.geometry, 30);
+  ASSERT_TRUE(ask(snapshot.layer(0), story, tokens, engine, want).ok());
   ASSERT_TRUE(
-      attend(layer.view(), asked.for_attend(), want.rows_from(0), workspace, got.output.writable(), got.lse.writable())
+      engine.attend(layer.view(), asked.for_attend(), want.rows_from(0), got.output.writable(), got.lse.writable())
           .ok());
   EXPECT_TRUE(same_bits(got.output.bytes(), want.output.bytes()));
 }

@@ -151,8 +151,8 @@ class LentStory {
 // Every token of the view's run asked at once.
 inline Answers ask_all(const LayerView& view, const Story& story, Kernels kernels = default_kernels()) {
   Answers answers(story.geometry, view.run.tokens);
-  Workspace workspace = *Workspace::create(story.geometry, view.run.tokens, serial_executor(), kernels);
-  const Status status = ask(view, story, every_token(0, view.run.tokens), workspace, answers);
+  Engine engine = engine_for(story.geometry, view.run.tokens, serial_executor(), kernels);
+  const Status status = ask(view, story, every_token(0, view.run.tokens), engine, answers);
   EXPECT_TRUE(status.ok()) << status.message();
   return answers;
 }

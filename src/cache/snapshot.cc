@@ -14,6 +14,8 @@ Snapshot& Snapshot::operator=(Snapshot other) noexcept {
 }
 Snapshot::~Snapshot() { Ref<const SequenceState>::adopt(state_); }
 
+Snapshot Snapshot::of(const LayerView& view) { return Snapshot(view.state); }
+
 VisibleRun Snapshot::run() const { return state_->run; }
 
 std::int64_t Snapshot::layers() const { return static_cast<std::int64_t>(state_->store->layout.layers.size()); }

@@ -260,8 +260,11 @@ void StagedSequence::keep(std::int64_t tokens) noexcept {
 
 LayerView StagedSequence::view(std::int64_t layer) const {
   const VisibleRun run{base_->run.anchor, layer_tokens_[static_cast<std::size_t>(layer)]};
-  return view_layer(store_, layer, run, tokens_.table(), tokens_.first(), groups_.table(), groups_.first(),
-                    largest_pooled_, base_->mapping.get());
+  LayerView view = view_layer(store_, layer, run, tokens_.table(), tokens_.first(), groups_.table(), groups_.first(),
+                              largest_pooled_, base_->mapping.get());
+  view.state = base_.get();
+  view.staged = true;
+  return view;
 }
 
 }  // namespace seriatim

@@ -73,6 +73,7 @@ LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, con
   const LayerLayout& at = store.layout.layers[static_cast<std::size_t>(layer)];
   LayerView view;
   view.geometry = &store.geometry;
+  view.layer = layer;
   view.run = run;
   view.pages = tokens == nullptr ? nullptr : tokens->data();
   view.page_tokens = store.layout.page_tokens;
@@ -96,8 +97,10 @@ LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, con
 }
 
 LayerView view_layer(const SequenceState& state, std::int64_t layer) {
-  return view_layer(*state.store, layer, state.run, state.tokens.table.get(), state.tokens.first,
-                    state.groups.table.get(), state.groups.first, state.largest_pooled, state.mapping.get());
+  LayerView view = view_layer(*state.store, layer, state.run, state.tokens.table.get(), state.tokens.first,
+                              state.groups.table.get(), state.groups.first, state.largest_pooled, state.mapping.get());
+  view.state = &state;
+  return view;
 }
 
 }  // namespace seriatim

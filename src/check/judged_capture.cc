@@ -138,8 +138,8 @@ Status Judge::output(std::int64_t query, std::span<const std::int32_t> row, std:
                      std::span<double> exact) const {
   DefaultFloatEnvironment environment;
   const Geometry& g = capture_.geometry;
-  auto workspace = Workspace::create(g, capture_.tokens());
-  if (!workspace.ok()) return workspace.status();
+  auto engine = Engine::host();
+  if (!engine.ok()) return engine.status();
   std::vector<std::int32_t> padded(static_cast<std::size_t>(g.row_capacity()), kRowPadding);
   if (row.size() > padded.size())
     return misfit("row", formatted("{} entries, at most {}", row.size(), padded.size()), query);
@@ -148,8 +148,7 @@ Status Judge::output(std::int64_t query, std::span<const std::int32_t> row, std:
   const std::int64_t position = capture_.query_positions[static_cast<std::size_t>(query)];
   const AttendQueries queries{rows_of(capture_.queries, query, 1), {&position, 1}, capture_.sinks};
   const Tensor to = dense_view(static_cast<void*>(ours.data()), DType::kF32, {1, g.query_heads(), g.value_dim()});
-  if (Status s = attend(filled_->layer, queries, {padded.data(), g.row_capacity(), &count}, *workspace, to, {});
-      !s.ok())
+  if (Status s = engine->attend(filled_->layer, queries, {padded.data(), g.row_capacity(), &count}, to, {}); !s.ok())
     return s;
   std::vector<std::int64_t> tokens;
   for (const std::int32_t entry : row) tokens.push_back(entry - capture_.anchor);

@@ -16,9 +16,9 @@ namespace {
   Answers got(story.geometry, count);
   if (Status s = held.ask(tokens, got); !s.ok()) return ::testing::AssertionFailure() << s.message();
   Answers due(story.geometry, count);
-  Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+  Engine engine = engine_for(story.geometry, story.tokens());
   const Snapshot snapshot = held.snapshot();
-  if (Status s = ask(snapshot.layer(0), story, tokens, workspace, due); !s.ok())
+  if (Status s = ask(snapshot.layer(0), story, tokens, engine, due); !s.ok())
     return ::testing::AssertionFailure() << s.message();
   return same_answers(got, due);
 }
@@ -106,9 +106,9 @@ TEST(DeviceCache, TruncateForkEvictCopyAndRestoreAreFollowed) {
     Answers got(story.geometry, 40);
     ASSERT_TRUE(held.ask(every_token(until - 40, 40), got).ok());
     Answers due(story.geometry, 40);
-    Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+    Engine engine = engine_for(story.geometry, story.tokens());
     const Snapshot stretch = *held.cache().snapshot(copied);
-    ASSERT_TRUE(ask(stretch.layer(0), story, every_token(until - 40, 40), workspace, due).ok());
+    ASSERT_TRUE(ask(stretch.layer(0), story, every_token(until - 40, 40), engine, due).ok());
     EXPECT_EQ(stretch.run().anchor, from);
     ASSERT_TRUE(same_answers(got, due)) << r << ", copied";
 

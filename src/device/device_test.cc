@@ -43,9 +43,9 @@ TEST(DevicePath, EveryCountUpTo262144HasTheHostsRowOutputAndLse) {
     Answers got(story.geometry, count);
     ASSERT_TRUE(held.ask(tokens, got).ok());
     Answers due(story.geometry, count);
-    Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+    Engine engine = engine_for(story.geometry, story.tokens());
     const Snapshot snapshot = held.snapshot();
-    ASSERT_TRUE(ask(snapshot.layer(0), story, tokens, workspace, due).ok());
+    ASSERT_TRUE(ask(snapshot.layer(0), story, tokens, engine, due).ok());
     std::int64_t sparse = 0;
     for (std::size_t i = 0; i < tokens.size(); ++i) sparse += due.counts[i] <= tokens[i] ? 1 : 0;
     EXPECT_GE(sparse, 7);
@@ -100,13 +100,13 @@ TEST(DevicePath, NanScoresAreRefusedByQueryAndGroupOrExcluded) {
   Answers got(story.geometry, 2);
   ASSERT_TRUE(held.ask(tokens, got, 0, NanPolicy::kExclude).ok());
   Answers due(story.geometry, 2);
-  Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+  Engine engine = engine_for(story.geometry, story.tokens());
   const Asked asked(story, tokens);
   const Snapshot snapshot = held.snapshot();
-  ASSERT_TRUE(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kExclude, workspace, due.rows_from(0)).ok());
-  ASSERT_TRUE(attend(snapshot.layer(0), asked.for_attend(), due.rows_from(0), workspace, due.output.writable(),
-                     due.lse.writable())
-                  .ok());
+  ASSERT_TRUE(engine.plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kExclude, due.rows_from(0)).ok());
+  ASSERT_TRUE(
+      engine.attend(snapshot.layer(0), asked.for_attend(), due.rows_from(0), due.output.writable(), due.lse.writable())
+          .ok());
   EXPECT_TRUE(same_answers(got, due));
 }
 
@@ -122,9 +122,9 @@ TEST(DevicePath, OverflowIsReportedWithTheFirstHeadAndAllOthersAreRight) {
   Answers got(story.geometry, 2);
   EXPECT_TRUE(fails_with(held.ask(tokens, got), Code::kOverflow, "output", 1, 2));
   Answers due(story.geometry, 2);
-  Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+  Engine engine = engine_for(story.geometry, story.tokens());
   const Snapshot snapshot = held.snapshot();
-  EXPECT_TRUE(fails_with(ask(snapshot.layer(0), story, tokens, workspace, due), Code::kOverflow, "output", 1, 2));
+  EXPECT_TRUE(fails_with(ask(snapshot.layer(0), story, tokens, engine, due), Code::kOverflow, "output", 1, 2));
   EXPECT_TRUE(same_answers(got, due));
 }
 
@@ -141,7 +141,7 @@ TEST(DevicePath, AnOutputThatPassesItsDTypeIsAnOverflowAndOneThatFitsIsNot) {
   DeviceStory held(story, open_device());
   held.append(story.tokens());
   const Snapshot snapshot = held.snapshot();
-  Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+  Engine engine = engine_for(story.geometry, story.tokens());
   for (const DType dtype : kDTypes) {
     Answers rows(story.geometry, 2);
     HostTensor got(dtype, {2, story.geometry.query_heads(), story.geometry.value_dim()});
@@ -150,8 +150,7 @@ TEST(DevicePath, AnOutputThatPassesItsDTypeIsAnOverflowAndOneThatFitsIsNot) {
         held.workspace().plan(held.sequence(), 0, asked.for_plan(), NanPolicy::kRefuse, rows.rows_from(0)).ok());
     ASSERT_TRUE(held.workspace().attend(held.sequence(), 0, asked.for_attend(), std::nullopt, got.writable(), {}).ok());
     const Status on_device = held.workspace().wait();
-    const Status on_host =
-        attend(snapshot.layer(0), asked.for_attend(), rows.rows_from(0), workspace, due.writable(), {});
+    const Status on_host = engine.attend(snapshot.layer(0), asked.for_attend(), rows.rows_from(0), due.writable(), {});
     EXPECT_EQ(on_device.ok(), dtype != DType::kF16) << dtype_name(dtype);
     EXPECT_EQ(on_device.code(), on_host.code());
     EXPECT_EQ(on_device.place().index, on_host.place().index);
@@ -176,10 +175,10 @@ TEST(DevicePath, RowsThatOthersMadeAreAttended) {
   EXPECT_TRUE(got.outputs_untouched());
   ASSERT_TRUE(held.workspace().wait().ok());
   Answers due(story.geometry, 1);
-  Workspace workspace = *Workspace::create(story.geometry, story.tokens());
+  Engine engine = engine_for(story.geometry, story.tokens());
   const Snapshot snapshot = held.snapshot();
   ASSERT_TRUE(
-      attend(snapshot.layer(0), asked.for_attend(), rows, workspace, due.output.writable(), due.lse.writable()).ok());
+      engine.attend(snapshot.layer(0), asked.for_attend(), rows, due.output.writable(), due.lse.writable()).ok());
   EXPECT_TRUE(same_bits(got.output.bytes(), due.output.bytes()));
   EXPECT_TRUE(same_bits(got.lse.bytes(), due.lse.bytes()));
   std::swap(row[1], row[2]);

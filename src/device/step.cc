@@ -9,7 +9,7 @@
 #include "base/half.hpp"
 #include "device/workspace.hpp"
 #include "seriatim/attend.hpp"
-#include "step/admit_queries.hpp"
+#include "step/admission.hpp"
 
 namespace seriatim {
 namespace {
@@ -166,9 +166,13 @@ Status DeviceWorkspace::plan(const DeviceSequence& sequence, std::int64_t layer_
     if (Status s = admit_view("index_head_weights", queries.head_weights, DType::kF32, {count, heads}); !s.ok())
       return s;
   }
-  if (Status s = admit_positions(view_of(geometry, **layer), queries.positions, count, work.max_visible_tokens);
-      !s.ok())
-    return s;
+  const auto visible = admit_positions(view_of(geometry, **layer), queries.positions, count);
+  if (!visible.ok()) return visible.status();
+  if (*visible > work.max_visible_tokens) {
+    return Status::error(
+        Code::kCapacity, "workspace",
+        formatted("workspace: a query sees {} tokens, made for {}", *visible, work.max_visible_tokens));
+  }
   if (count > 0 && (rows.positions == nullptr || rows.counts == nullptr || rows.stride < geometry.row_capacity())) {
     return invalid("rows",
                    formatted("no memory, or a stride of {} where {} is needed", rows.stride, geometry.row_capacity()));
@@ -206,7 +210,7 @@ Status DeviceWorkspace::attend(const DeviceSequence& sequence, std::int64_t laye
   }
   if (Status s = admit_sinks(geometry, queries.sinks); !s.ok()) return s;
   const LayerView view = view_of(geometry, **layer);
-  if (Status s = admit_positions(view, queries.positions, count, Geometry::kPositions); !s.ok()) return s;
+  if (const auto seen = admit_positions(view, queries.positions, count); !seen.ok()) return seen.status();
   if (!rows && work.planned != count)
     return invalid("rows", formatted("none given, and no open plan of {} queries", count));
   for (std::int64_t q = 0; q < count; ++q) {

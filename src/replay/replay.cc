@@ -49,9 +49,10 @@ class Player {
   }
 
   Status plan_rows() {
-    auto workspace = Workspace::create(geometry_, capture_.tokens(), executor_);
-    if (!workspace.ok()) return workspace.status();
-    workspace_.emplace(*std::move(workspace));
+    auto engine = Engine::host(executor_);
+    if (!engine.ok()) return engine.status();
+    engine_.emplace(*std::move(engine));
+    if (Status s = engine_->reserve(geometry_, {capture_.tokens(), kPlanQueries, 1}); !s.ok()) return s;
     const auto queries = static_cast<std::int64_t>(capture_.query_positions.size());
     out_.queries = queries;
     out_.row_capacity = geometry_.row_capacity();
@@ -63,7 +64,7 @@ class Player {
       const IndexQueries index{rows_of(capture_.index_queries, first, count),
                                rows_of(capture_.index_head_weights, first, count), positions(first, count)};
       const Rows to = rows_from(out_.rows, out_.counts, first);
-      const Status status = options_.path == nullptr ? plan(filled_->layer, index, NanPolicy::kRefuse, *workspace_, to)
+      const Status status = options_.path == nullptr ? engine_->plan(filled_->layer, index, NanPolicy::kRefuse, to)
                                                      : options_.path->plan(index, to);
       if (!status.ok()) return status;
       report("plan", first + count, queries);
@@ -89,7 +90,7 @@ class Player {
       const Tensor lse_to =
           lse == nullptr ? Tensor{} : dense_view(static_cast<void*>(lse + first * heads), DType::kF32, {count, heads});
       const Rows from = rows_from(rows, counts, first);
-      const Status status = options_.path == nullptr ? attend(filled_->layer, queries, from, *workspace_, to, lse_to)
+      const Status status = options_.path == nullptr ? engine_->attend(filled_->layer, queries, from, to, lse_to)
                                                      : options_.path->attend(queries, from, to, lse_to);
       if (!status.ok()) return status;
       report("attend", first + count, out_.queries);
@@ -162,9 +163,9 @@ class Player {
       const std::int64_t grouped = out_.counts[static_cast<std::size_t>(q)] - geometry_.tail_tokens(run.tokens);
       out_.groups_dropped += geometry_.groups(run.tokens) - grouped / geometry_.group_tokens();
     }
-    out_.done = options_.path == nullptr ? workspace_->done() : options_.path->done();
+    out_.done = options_.path == nullptr ? engine_->done() : options_.path->done();
     out_.bytes = filled_->cache->bytes();
-    out_.scratch_bytes = options_.path == nullptr ? workspace_->bytes() : options_.path->scratch_bytes();
+    out_.scratch_bytes = options_.path == nullptr ? engine_->bytes() : options_.path->scratch_bytes();
     out_.rows_digest = digest({std::as_bytes(std::span(out_.rows)), std::as_bytes(std::span(out_.counts))});
     out_.output_digest = digest({std::as_bytes(std::span(out_.output)), std::as_bytes(std::span(out_.lse))});
   }
@@ -189,7 +190,7 @@ class Player {
   const ReplayOptions& options_;
   Executor& executor_;
   std::optional<FilledCache> filled_;
-  std::optional<Workspace> workspace_;
+  std::optional<Engine> engine_;
   std::vector<std::int32_t> expected_rows_;
   std::vector<std::int32_t> expected_counts_;
   Replay out_;

@@ -65,8 +65,17 @@ Result<std::int64_t> select_with(Kernels kernels, std::span<const float> scores,
 }
 
 Result<std::int64_t> select_groups(std::span<const float> scores, std::int64_t keep, NanPolicy nan,
-                                   std::span<std::int32_t> scratch, std::span<std::int32_t> chosen, std::int64_t row) {
-  return select_with(default_kernels(), scores, keep, nan, scratch, chosen, row);
+                                   std::span<std::int32_t> scratch, std::span<std::int32_t> chosen, std::int64_t row,
+                                   std::span<float> chosen_scores) {
+  const std::int64_t most = std::min(keep, static_cast<std::int64_t>(scores.size()));
+  if (!chosen_scores.empty() && static_cast<std::int64_t>(chosen_scores.size()) < most) {
+    return Status::error(Code::kInvalidArgument, "chosen_scores",
+                         formatted("chosen_scores: {} entries for {} groups", chosen_scores.size(), most), {row, -1});
+  }
+  auto count = select_with(default_kernels(), scores, keep, nan, scratch, chosen, row);
+  for (std::size_t i = 0; count.ok() && !chosen_scores.empty() && i < static_cast<std::size_t>(*count); ++i)
+    chosen_scores[i] = scores[static_cast<std::size_t>(chosen[i])];
+  return count;
 }
 
 }  // namespace seriatim

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <vector>
 
@@ -163,6 +164,25 @@ TEST(Select, ScoresAreNotWrittenAndWhatLiesPastTheCountStays) {
   EXPECT_EQ(*count, 3);
   EXPECT_EQ(chosen, (Groups{0, 1, 2, kGarbage, kGarbage, kGarbage, kGarbage, kGarbage, kGarbage}));
   for (std::size_t g = 0; g < 6; ++g) EXPECT_EQ(test::bits_of(scores.values[g]), test::bits_of(before.values[g])) << g;
+}
+
+TEST(Select, TheChosenScoresStandBesideTheirGroups) {
+  const std::vector<float> scores{1.0f, -0.0f, kNaN, 5.0f, 0.0f, -kInfinity, 5.0f};
+  Groups scratch(scores.size());
+  Groups chosen(4, kGarbage);
+  std::vector<float> beside(5, 77.0f);
+  const auto count = select_groups(scores, 4, NanPolicy::kExclude, scratch, chosen, -1, beside);
+  ASSERT_TRUE(count.ok() && *count == 4);
+  EXPECT_EQ(chosen, (Groups{0, 1, 3, 6}));
+  EXPECT_EQ(beside, (std::vector<float>{1.0f, -0.0f, 5.0f, 5.0f, 77.0f}));
+  EXPECT_TRUE(std::signbit(beside[1])) << "the score itself, not one that compares equal";
+
+  std::fill(beside.begin(), beside.end(), 77.0f);
+  const auto small = select_groups(scores, 4, NanPolicy::kExclude, scratch, chosen, 9, std::span(beside).first(3));
+  EXPECT_EQ(small.status().argument(), "chosen_scores");
+  EXPECT_EQ(small.status().place().row, 9);
+  EXPECT_FALSE(select_groups(scores, 4, NanPolicy::kRefuse, scratch, chosen, -1, beside).ok());
+  EXPECT_EQ(beside, std::vector<float>(5, 77.0f));
 }
 
 TEST(Select, NothingDependsOnWhatScratchAndStorageHeld) {

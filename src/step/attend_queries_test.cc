@@ -22,21 +22,21 @@ struct AttendCall {
       : held(story, 100),
         snapshot(held.snapshot()),
         layer(snapshot.layer(0)),
-        workspace(*Workspace::create(story.geometry, 100)),
+        engine(engine_for(story.geometry, 100)),
         asked(story, std::vector<std::int64_t>{20, 60, 99}),
         queries(asked.for_attend()),
         answers(story.geometry, 3),
         rows(answers.rows_from(0)),
         output(answers.output.writable()),
         lse(answers.lse.writable()) {
-    EXPECT_TRUE(plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, rows).ok());
+    EXPECT_TRUE(engine.plan(layer, asked.for_plan(), NanPolicy::kRefuse, rows).ok());
   }
-  Status run() { return attend(layer, queries, rows, workspace, output, lse); }
+  Status run() { return engine.attend(layer, queries, rows, output, lse); }
 
   HeldStory held;
   Snapshot snapshot;
   LayerView layer;
-  Workspace workspace;
+  Engine engine;
   Asked asked;
   AttendQueries queries;
   Answers answers;
@@ -116,15 +116,16 @@ TEST(AttendQueries, ALayerWithoutAnIndexAttendsRowsOfOneThatHasIt) {
   ASSERT_TRUE(transaction.append(sequence, 1, unindexed).ok());
   ASSERT_TRUE(transaction.commit().ok());
   const Snapshot snapshot = *cache->snapshot(sequence);
-  Workspace workspace = *Workspace::create(story.geometry, 100);
+  Engine engine = engine_for(story.geometry, 100);
   Answers answers(story.geometry, 3);
   const Asked asked(story, std::vector<std::int64_t>{20, 60, 99});
-  EXPECT_TRUE(fails_with(plan(snapshot.layer(1), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)),
+  EXPECT_TRUE(fails_with(engine.plan(snapshot.layer(1), asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(0)),
                          Code::kInvalidArgument, "layer"));
   EXPECT_TRUE(answers.rows_untouched());
-  ASSERT_TRUE(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
-  ASSERT_TRUE(attend(snapshot.layer(1), asked.for_attend(), answers.rows_from(0), workspace, answers.output.writable(),
-                     answers.lse.writable())
+  ASSERT_TRUE(engine.plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(0)).ok());
+  ASSERT_TRUE(engine
+                  .attend(snapshot.layer(1), asked.for_attend(), answers.rows_from(0), answers.output.writable(),
+                          answers.lse.writable())
                   .ok());
   std::vector<double> exact(24);
   std::vector<double> lse(4);
@@ -205,14 +206,14 @@ TEST(AttendQueries, RefusesAQueryThatIsNotFiniteWhereverItStands) {
   }
 }
 
-TEST(AttendQueries, RefusesAWorkspaceMadeForASmallerGeometry) {
+TEST(AttendQueries, RefusesAGeometryThatNeedsMoreScratchThanWasReserved) {
   const Story story = some_story();
   AttendCall call(story);
   GeometryOptions narrow = small_path();
   narrow.head_dim = 2;
   narrow.value_dim = 2;
-  call.workspace = *Workspace::create(*Geometry::admit(narrow), 100);
-  EXPECT_TRUE(fails_with(call.run(), Code::kInvalidArgument, "workspace"));
+  call.engine = engine_for(*Geometry::admit(narrow), 100);
+  EXPECT_TRUE(fails_with(call.run(), Code::kCapacity, "engine"));
   EXPECT_TRUE(call.answers.outputs_untouched());
 }
 

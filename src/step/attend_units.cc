@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 
+#include "attend/attend_kernels.hpp"
 #include "attend/row_union.hpp"
 #include "step/attend_scratch.hpp"
 
@@ -10,8 +11,32 @@ namespace seriatim {
 namespace {
 
 void note_overflow(const AttendBatch& batch, std::int64_t query, const BlockQuery& done, FirstFault& overflow) {
-  if (done.overflow >= 0) overflow.note(query * batch.layer.geometry->query_heads() + done.overflow);
+  if (done.overflow >= 0) overflow.note(query * batch.geometry().query_heads() + done.overflow);
 }
+
+// `query` of all asks' queries, which is the ask's `number`th.
+BlockQuery block_query(const AttendBatch& batch, const AttendAsk& ask, std::int64_t number, std::int64_t query) {
+  BlockQuery one{row_of(ask.queries.queries, number), batch.rows.row(query), row_of(batch.output, query), {}, -1};
+  if (!batch.lse.empty()) {
+    one.lse = {reinterpret_cast<float*>(batch.lse.at(query)), static_cast<std::size_t>(batch.geometry().query_heads())};
+  }
+  return one;
+}
+
+// One query alone, and whose it is.
+struct OneQuery {
+  OneQuery(const AttendBatch& batch, std::int64_t number) : OneQuery(batch, number, batch.table.of_query(number)) {}
+  AttendBlock block(std::int64_t kv_head, WorkerScratch& scratch) {
+    return {ask.layer, kv_head, {&query, 1}, ask.queries.sinks, scratch.attend.data()};
+  }
+
+  const AttendAsk& ask;
+  BlockQuery query;
+
+ private:
+  OneQuery(const AttendBatch& batch, std::int64_t number, AskTable::Place place)
+      : ask(batch.asks[place.ask]), query(block_query(batch, ask, place.number, number)) {}
+};
 
 struct HeadPart {
   std::int64_t first = 0;
@@ -27,57 +52,73 @@ HeadPart part_of_heads(const Geometry& geometry, std::int64_t part, std::int64_t
   return {first, std::min((part + 1) * units / parts * kHeadUnit, heads) - first};
 }
 
-// A unit is a block of neighbouring queries and one kv head.
+// A unit is a block of neighbouring queries of one ask and one kv head.
 class BlockTask final : public Task {
  public:
-  BlockTask(const AttendBatch& batch, Workspace::Impl& work)
+  BlockTask(const AttendBatch& batch, HostScratch& work)
       : batch_(batch),
         work_(work),
         kernels_(attend_kernels(work.kernels)),
-        kv_heads_(batch.layer.geometry->kv_heads()) {
-    // Blocks small enough to give every worker two units.
-    const std::int64_t spread = batch.count() * kv_heads_ / (2 * work.executor->concurrency());
-    block_ = std::clamp<std::int64_t>(spread, 1, block_queries(*batch.layer.geometry));
+        kv_heads_(batch.geometry().kv_heads()),
+        // Blocks small enough to give every worker two units.
+        block_(std::clamp<std::int64_t>(batch.table.queries() * kv_heads_ / (2 * work.concurrency()), 1,
+                                        block_queries(batch.geometry()))) {
+    batch.table.cut([this](const AskPart&) { return block_; });
   }
 
-  std::int64_t units() const { return (batch_.count() + block_ - 1) / block_ * kv_heads_; }
+  std::int64_t units() const { return batch_.table.blocks() * kv_heads_; }
 
   void perform(std::int64_t unit, int worker) override {
-    const std::int64_t first = unit / kv_heads_ * block_;
-    const std::int64_t count = std::min(block_, batch_.count() - first);
+    const AskTable::Place place = batch_.table.of_block(unit / kv_heads_);
+    const AskPart& part = batch_.table[place.ask];
+    const std::int64_t first = place.number * block_;
+    const std::int64_t count = std::min(block_, part.queries - first);
     std::array<std::span<const std::int32_t>, kMostBlockQueries> rows;
-    for (std::int64_t i = 0; i < count; ++i) rows[static_cast<std::size_t>(i)] = batch_.rows.row(first + i);
-    if (count > 1 && !work_.kernels.is_reference() && worth_sharing({rows.data(), static_cast<std::size_t>(count)})) {
-      return attend(first, count, unit % kv_heads_, worker);
-    }
-    for (std::int64_t i = 0; i < count; ++i) attend(first + i, 1, unit % kv_heads_, worker);
+    for (std::int64_t i = 0; i < count; ++i)
+      rows[static_cast<std::size_t>(i)] = batch_.rows.row(part.first_query + first + i);
+    const bool together =
+        count > 1 && !work_.kernels.is_reference() && worth_sharing({rows.data(), static_cast<std::size_t>(count)});
+    const std::int64_t at_once = together ? count : 1;
+    for (std::int64_t i = 0; i < count; i += at_once) attend(place.ask, first + i, at_once, unit % kv_heads_, worker);
   }
 
   const FirstFault& overflow() const { return overflow_; }
 
  private:
-  void attend(std::int64_t first, std::int64_t count, std::int64_t kv_head, int worker) {
+  void attend(std::size_t number, std::int64_t first, std::int64_t count, std::int64_t kv_head, int worker) {
+    const AttendAsk& ask = batch_.asks[number];
+    const std::int64_t query = batch_.table[number].first_query + first;
     std::array<BlockQuery, kMostBlockQueries> queries;
-    for (std::int64_t i = 0; i < count; ++i) queries[static_cast<std::size_t>(i)] = batch_.query(first + i);
+    for (std::int64_t i = 0; i < count; ++i)
+      queries[static_cast<std::size_t>(i)] = block_query(batch_, ask, first + i, query + i);
     float* scratch = work_.workers[static_cast<std::size_t>(worker)].attend.data();
     kernels_.attend_block(
-        {&batch_.layer, kv_head, {queries.data(), static_cast<std::size_t>(count)}, batch_.queries.sinks, scratch});
+        {ask.layer, kv_head, {queries.data(), static_cast<std::size_t>(count)}, ask.queries.sinks, scratch});
     for (std::int64_t i = 0; i < count; ++i)
-      note_overflow(batch_, first + i, queries[static_cast<std::size_t>(i)], overflow_);
+      note_overflow(batch_, query + i, queries[static_cast<std::size_t>(i)], overflow_);
   }
 
   const AttendBatch& batch_;
-  Workspace::Impl& work_;
+  HostScratch& work_;
   const AttendKernels& kernels_;
   const std::int64_t kv_heads_;
-  std::int64_t block_;
+  const std::int64_t block_;
   FirstFault overflow_;
 };
 
+// Whether waking other workers would take longer than the work.
+bool is_small(const AttendBatch& batch) {
+  constexpr std::int64_t kSmallFlops = std::int64_t{1} << 20;  // some microseconds
+  std::int64_t entries = 0;
+  for (std::int64_t q = 0; q < batch.table.queries(); ++q) entries += batch.rows.counts[q];
+  const Geometry& geometry = batch.geometry();
+  return 2 * entries * geometry.query_heads() * (geometry.head_dim() + geometry.value_dim()) < kSmallFlops;
+}
+
 // Whether pairs of a query and a kv head are too few, or too uneven, to keep every worker busy.
-bool too_few_pairs(const AttendBatch& batch, const Workspace::Impl& work) {
-  const std::int64_t concurrency = work.executor->concurrency();
-  const std::int64_t pairs = batch.count() * batch.layer.geometry->kv_heads();
+bool too_few_pairs(const AttendBatch& batch, const HostScratch& work) {
+  const std::int64_t concurrency = work.concurrency();
+  const std::int64_t pairs = batch.table.queries() * batch.geometry().kv_heads();
   return concurrency > 1 && pairs < kFewPairsPerWorker * concurrency && pairs % concurrency != 0 &&
          attend_kernels(work.kernels).reduce_splits != nullptr;
 }
@@ -86,32 +127,25 @@ bool too_few_pairs(const AttendBatch& batch, const Workspace::Impl& work) {
 // in a shared cache, and there is nothing to fold.
 class HeadTask final : public Task {
  public:
-  HeadTask(const AttendBatch& batch, Workspace::Impl& work)
-      : batch_(batch), work_(work), parts_(work.executor->concurrency()) {}
+  HeadTask(const AttendBatch& batch, HostScratch& work) : batch_(batch), work_(work), parts_(work.concurrency()) {}
 
-  static bool serves(const AttendBatch& batch, const Workspace::Impl& work) {
-    return too_few_pairs(batch, work) &&
-           batch.layer.geometry->heads_per_kv() >= kFewestHeads * work.executor->concurrency();
+  static bool serves(const AttendBatch& batch, const HostScratch& work) {
+    return too_few_pairs(batch, work) && batch.geometry().heads_per_kv() >= kFewestHeads * work.concurrency();
   }
 
-  std::int64_t units() const { return batch_.count() * batch_.layer.geometry->kv_heads() * parts_; }
+  std::int64_t units() const { return batch_.table.queries() * batch_.geometry().kv_heads() * parts_; }
 
   void perform(std::int64_t unit, int worker) override {
-    const Geometry& geometry = *batch_.layer.geometry;
+    const Geometry& geometry = batch_.geometry();
     const std::int64_t pair = unit / parts_;
     const std::int64_t query = pair / geometry.kv_heads();
     const HeadPart part = part_of_heads(geometry, unit % parts_, parts_);
-    BlockQuery one = batch_.query(query);
-    float* scratch = work_.workers[static_cast<std::size_t>(worker)].attend.data();
-    attend_kernels(work_.kernels)
-        .attend_block({&batch_.layer,
-                       pair % geometry.kv_heads(),
-                       {&one, 1},
-                       batch_.queries.sinks,
-                       scratch,
-                       part.first,
-                       part.heads});
-    note_overflow(batch_, query, one, overflow_);
+    OneQuery one(batch_, query);
+    AttendBlock block = one.block(pair % geometry.kv_heads(), work_.workers[static_cast<std::size_t>(worker)]);
+    block.first_head = part.first;
+    block.heads = part.heads;
+    attend_kernels(work_.kernels).attend_block(block);
+    note_overflow(batch_, query, one.query, overflow_);
   }
 
   const FirstFault& overflow() const { return overflow_; }
@@ -121,7 +155,7 @@ class HeadTask final : public Task {
   static constexpr std::int64_t kFewestHeads = 2 * kHeadUnit;
 
   const AttendBatch& batch_;
-  Workspace::Impl& work_;
+  HostScratch& work_;
   const std::int64_t parts_;
   FirstFault overflow_;
 };
@@ -129,21 +163,20 @@ class HeadTask final : public Task {
 // For few pairs otherwise: rounds in which a unit first reduces some splits, then folds some heads of one pair.
 class SplitTask final : public Task {
  public:
-  SplitTask(const AttendBatch& batch, Workspace::Impl& work)
+  SplitTask(const AttendBatch& batch, HostScratch& work)
       : batch_(batch),
         work_(work),
         kernels_(attend_kernels(work.kernels)),
-        kv_heads_(batch.layer.geometry->kv_heads()),
-        pairs_(batch.count() * kv_heads_),
-        fold_parts_(std::clamp<std::int64_t>(batch.layer.geometry->heads_per_kv() / kHeadUnit, 1,
-                                             work.executor->concurrency())),
-        partial_floats_(attend_partial_floats(*batch.layer.geometry)),
+        kv_heads_(batch.geometry().kv_heads()),
+        pairs_(batch.table.queries() * kv_heads_),
+        fold_parts_(std::clamp<std::int64_t>(batch.geometry().heads_per_kv() / kHeadUnit, 1, work.concurrency())),
+        partial_floats_(kernel_partial_floats(batch.geometry())),
         totals_(work.attend_splits.data()),
-        partials_(totals_ + kFewPairsPerWorker * work.executor->concurrency() * partial_floats_) {}
+        partials_(totals_ + kFewPairsPerWorker * work.concurrency() * partial_floats_) {}
 
-  static bool serves(const AttendBatch& batch, const Workspace::Impl& work) {
+  static bool serves(const AttendBatch& batch, const HostScratch& work) {
     if (!too_few_pairs(batch, work)) return false;
-    for (std::int64_t q = 0; q < batch.count(); ++q) {
+    for (std::int64_t q = 0; q < batch.table.queries(); ++q) {
       if (batch.rows.counts[q] == 0) return false;
     }
     return true;
@@ -152,38 +185,38 @@ class SplitTask final : public Task {
   void run_all() {
     std::int64_t all = 0;
     for (std::int64_t pair = 0; pair < pairs_; ++pair) all += splits(pair);
-    const std::int64_t most = kOpenSplitsPerWorker * work_.executor->concurrency();
+    const std::int64_t most = kOpenSplitsPerWorker * work_.concurrency();
     const std::int64_t rounds = (all + most - 1) / most;
     for (std::int64_t round = 0; round < rounds; ++round) {
       begin_ = round * all / rounds;
       end_ = (round + 1) * all / rounds;
-      units_ = std::min<std::int64_t>(end_ - begin_, 2 * work_.executor->concurrency());
+      units_ = std::min<std::int64_t>(end_ - begin_, 2 * work_.concurrency());
       folding_ = false;
-      work_.executor->run(units_, *this);
+      work_.executor.run(units_, *this);
       folding_ = true;
-      work_.executor->run(pairs_ * fold_parts_, *this);
+      work_.executor.run(pairs_ * fold_parts_, *this);
     }
   }
 
   void perform(std::int64_t unit, int worker) override {
     if (folding_) {
-      const HeadPart part = part_of_heads(*batch_.layer.geometry, unit % fold_parts_, fold_parts_);
+      const HeadPart part = part_of_heads(batch_.geometry(), unit % fold_parts_, fold_parts_);
       const std::int64_t folded = unit / fold_parts_;
       return for_pairs(
           begin_, end_, folded, folded + 1,
-          [&](AttendBlock& one, std::int64_t pair, std::int64_t first, std::int64_t count, float* partials) {
-            one.first_head = part.first;
-            one.heads = part.heads;
-            kernels_.fold_splits(one, first, count, partials, totals_ + pair * partial_floats_);
-            note_overflow(batch_, pair / kv_heads_, one.queries[0], overflow_);
+          [&](AttendBlock& block, std::int64_t pair, std::int64_t first, std::int64_t count, float* partials) {
+            block.first_head = part.first;
+            block.heads = part.heads;
+            kernels_.fold_splits(block, first, count, partials, totals_ + pair * partial_floats_);
+            note_overflow(batch_, pair / kv_heads_, block.queries[0], overflow_);
           },
           worker);
     }
     const std::int64_t many = end_ - begin_;
     for_pairs(
         begin_ + unit * many / units_, begin_ + (unit + 1) * many / units_, 0, pairs_,
-        [&](const AttendBlock& one, std::int64_t, std::int64_t first, std::int64_t count, float* partials) {
-          kernels_.reduce_splits(one, first, count, partials);
+        [&](const AttendBlock& block, std::int64_t, std::int64_t first, std::int64_t count, float* partials) {
+          kernels_.reduce_splits(block, first, count, partials);
         },
         worker);
   }
@@ -205,18 +238,14 @@ class SplitTask final : public Task {
       const std::int64_t from = std::max(begin, base);
       const std::int64_t to = std::min(end, base + splits(pair));
       if (pair < first_pair || from >= to) continue;
-      BlockQuery query = batch_.query(pair / kv_heads_);
-      AttendBlock one{&batch_.layer,
-                      pair % kv_heads_,
-                      {&query, 1},
-                      batch_.queries.sinks,
-                      work_.workers[static_cast<std::size_t>(worker)].attend.data()};
-      call(one, pair, from - base, to - from, partials_ + (from - begin_) * partial_floats_);
+      OneQuery one(batch_, pair / kv_heads_);
+      AttendBlock block = one.block(pair % kv_heads_, work_.workers[static_cast<std::size_t>(worker)]);
+      call(block, pair, from - base, to - from, partials_ + (from - begin_) * partial_floats_);
     }
   }
 
   const AttendBatch& batch_;
-  Workspace::Impl& work_;
+  HostScratch& work_;
   const AttendKernels& kernels_;
   const std::int64_t kv_heads_;
   const std::int64_t pairs_;
@@ -233,17 +262,10 @@ class SplitTask final : public Task {
 
 }  // namespace
 
-BlockQuery AttendBatch::query(std::int64_t q) const {
-  BlockQuery one{row_of(queries.queries, q), rows.row(q), row_of(output, q), {}, -1};
-  if (!lse.empty())
-    one.lse = {reinterpret_cast<float*>(lse.at(q)), static_cast<std::size_t>(layer.geometry->query_heads())};
-  return one;
-}
-
-std::int64_t attend_batch(const AttendBatch& batch, Workspace::Impl& work) {
+std::int64_t attend_batch(const AttendBatch& batch, HostScratch& work) {
   if (HeadTask::serves(batch, work)) {
     HeadTask task(batch, work);
-    work.executor->run(task.units(), task);
+    work.executor.run(task.units(), task);
     return task.overflow().place();
   }
   if (SplitTask::serves(batch, work)) {
@@ -252,7 +274,11 @@ std::int64_t attend_batch(const AttendBatch& batch, Workspace::Impl& work) {
     return task.overflow().place();
   }
   BlockTask task(batch, work);
-  work.executor->run(task.units(), task);
+  if (is_small(batch)) {
+    for (std::int64_t unit = 0; unit < task.units(); ++unit) task.run(unit, 0);
+  } else {
+    work.executor.run(task.units(), task);
+  }
   return task.overflow().place();
 }
 

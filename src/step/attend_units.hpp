@@ -2,27 +2,15 @@
 #pragma once
 
 #include <cstdint>
-#include <span>
 
-#include "attend/attend_kernels.hpp"
+#include "step/batch.hpp"
 #include "step/first_fault.hpp"
-#include "step/workspace.hpp"
+#include "step/host_scratch.hpp"
 
 namespace seriatim {
 
-// A checked batch.
-struct AttendBatch {
-  const LayerView& layer;
-  const AttendQueries& queries;
-  const ConstRows rows;
-  const Tensor output;
-  const Tensor lse;  // or empty
-
-  std::int64_t count() const { return queries.queries.shape[0]; }
-  BlockQuery query(std::int64_t q) const;
-};
-
-// Attends every query. Gives the first place, query * query_heads + head, that overflowed, or FirstFault::kNone.
-std::int64_t attend_batch(const AttendBatch& batch, Workspace::Impl& work);
+// Attends every query of an admitted batch for which there is room. Gives the first place, query * query_heads + head,
+// that overflowed, the queries of all asks numbered through, or FirstFault::kNone.
+std::int64_t attend_batch(const AttendBatch& batch, HostScratch& work);
 
 }  // namespace seriatim

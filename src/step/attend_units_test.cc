@@ -32,11 +32,11 @@ Answers answer(const Story& story, const LayerView& layer, std::int64_t queries,
   Answers answers(story.geometry, queries);
   const auto tokens = some_tokens(queries);
   const Asked asked(story, tokens);
-  Workspace workspace = *Workspace::create(story.geometry, 900, executor, kernels);
-  EXPECT_TRUE(plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
-  EXPECT_TRUE(attend(layer, asked.for_attend(), answers.rows_from(0), workspace, answers.output.writable(),
-                     answers.lse.writable())
-                  .ok());
+  Engine engine = engine_for(story.geometry, 900, executor, kernels);
+  EXPECT_TRUE(engine.plan(layer, asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(0)).ok());
+  EXPECT_TRUE(
+      engine.attend(layer, asked.for_attend(), answers.rows_from(0), answers.output.writable(), answers.lse.writable())
+          .ok());
   return answers;
 }
 
@@ -87,10 +87,10 @@ TEST(AttendUnits, NameTheFirstOverflowWhicheverUnitFindsIt) {
       const auto executor = make_executor(threads);
       Answers answers(story.geometry, queries);
       const Asked asked(story, tokens);
-      Workspace workspace = *Workspace::create(story.geometry, 900, *executor);
-      ASSERT_TRUE(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
-      const Status status = attend(snapshot.layer(0), asked.for_attend(), answers.rows_from(0), workspace,
-                                   answers.output.writable(), answers.lse.writable());
+      Engine engine = engine_for(story.geometry, 900, *executor);
+      ASSERT_TRUE(engine.plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(0)).ok());
+      const Status status = engine.attend(snapshot.layer(0), asked.for_attend(), answers.rows_from(0),
+                                          answers.output.writable(), answers.lse.writable());
       EXPECT_TRUE(fails_with(status, Code::kOverflow, "output", first, 4))
           << queries << " queries, " << threads << " threads";
       std::int64_t nans = 0;

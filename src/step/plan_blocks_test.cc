@@ -41,13 +41,12 @@ std::vector<std::int64_t> scattered(std::int64_t count, std::int64_t tokens) {
 
 // One query at a time, by the reference kernels.
 Answers one_by_one(const Story& story, const LayerView& layer, std::span<const std::int64_t> tokens) {
-  Workspace workspace = *Workspace::create(story.geometry, story.tokens(), serial_executor(), Kernels::reference());
+  Engine engine = engine_for(story.geometry, story.tokens(), serial_executor(), Kernels::reference());
   Answers answers(story.geometry, static_cast<std::int64_t>(tokens.size()));
   for (std::size_t i = 0; i < tokens.size(); ++i) {
     const Asked asked(story, tokens.subspan(i, 1));
     EXPECT_TRUE(
-        plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(static_cast<std::int64_t>(i)))
-            .ok());
+        engine.plan(layer, asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(static_cast<std::int64_t>(i))).ok());
   }
   return answers;
 }
@@ -67,12 +66,11 @@ TEST(PlanBlocks, EveryBatchSizeWorkerCountAndKernelGivesTheRowsOfSingleQueries) 
     for (const Kernels& kernels : Kernels::available()) {
       for (Executor* executor :
            {&serial_executor(), static_cast<Executor*>(&two), static_cast<Executor*>(&nine), threads.get()}) {
-        Workspace workspace = *Workspace::create(story.geometry, story.tokens(), *executor, kernels);
+        Engine engine = engine_for(story.geometry, story.tokens(), *executor, kernels);
         for (const std::int64_t batch : {1, 31, 32, 33, 64, 97, 200}) {
           Answers answers(story.geometry, 200);
           const Asked asked(story, std::span(tokens).first(static_cast<std::size_t>(batch)));
-          ASSERT_TRUE(
-              plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
+          ASSERT_TRUE(engine.plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(0)).ok());
           for (std::int64_t q = 0; q < batch; ++q) {
             ASSERT_TRUE(same_bytes<std::int32_t>(answers.row(q), expected.row(q)))
                 << kernels.name() << ", query " << q << " of " << batch;
@@ -113,16 +111,15 @@ TEST(PlanBlocks, ANanInALaterBlockIsRefusedBeforeAnyRowIsWritten) {
   std::int64_t refused = 0;
   for (const Kernels& kernels : Kernels::available()) {
     for (Executor* executor : {&serial_executor(), static_cast<Executor*>(&nine), threads.get()}) {
-      Workspace workspace = *Workspace::create(story.geometry, story.tokens(), *executor, kernels);
+      Engine engine = engine_for(story.geometry, story.tokens(), *executor, kernels);
       Answers answers(story.geometry, 150);
       const Asked asked(story, every_token(0, 150));
-      const Status status =
-          plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0));
+      const Status status = engine.plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(0));
       EXPECT_TRUE(fails_with(status, Code::kNotANumber, "scores", 90, 7)) << status.message();
       EXPECT_TRUE(answers.rows_untouched());
       ++refused;
       const Asked fine(story, every_token(0, 90));
-      EXPECT_TRUE(plan(snapshot.layer(0), fine.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
+      EXPECT_TRUE(engine.plan(snapshot.layer(0), fine.for_plan(), NanPolicy::kRefuse, answers.rows_from(0)).ok());
       EXPECT_EQ(answers.counts[89], 8);
     }
   }
@@ -160,10 +157,10 @@ TEST(PlanBlocks, RefusesExactlyWhereTheScoresOfAnyQueryHoldANan) {
       const auto nan = std::find_if(scores.begin(), scores.end(), [](float s) { return std::isnan(s); });
       if (nan != scores.end()) first_query = q, first_group = nan - scores.begin();
     }
-    Workspace workspace = *Workspace::create(story.geometry, 40);
+    Engine engine = engine_for(story.geometry, 40);
     Answers answers(story.geometry, 40);
     const Asked asked(story, every_token(0, 40));
-    const Status status = plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0));
+    const Status status = engine.plan(layer, asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(0));
     if (first_query >= 0) {
       EXPECT_TRUE(fails_with(status, Code::kNotANumber, "scores", first_query, first_group))
           << turn << ": " << status.message();

@@ -16,22 +16,22 @@ struct PlanCall {
       : held(story, 100),
         snapshot(held.snapshot()),
         layer(snapshot.layer(0)),
-        workspace(*Workspace::create(story.geometry, 80)),
+        engine(engine_for(story.geometry, 80)),
         asked(story, std::vector<std::int64_t>{5, 60, 79}),
         queries(asked.for_plan()),
         answers(story.geometry, 3),
         rows(answers.rows_from(0)) {}
 
   void expect_refused(std::string_view argument, Code code = Code::kInvalidArgument, std::int64_t row = -2) {
-    EXPECT_TRUE(fails_with(plan(layer, queries, NanPolicy::kRefuse, workspace, rows), code, argument, row));
+    EXPECT_TRUE(fails_with(engine.plan(layer, queries, NanPolicy::kRefuse, rows), code, argument, row));
     EXPECT_TRUE(answers.rows_untouched());
-    EXPECT_EQ(workspace.done().queries, 0);
+    EXPECT_EQ(engine.done().queries, 0);
   }
 
   HeldStory held;
   Snapshot snapshot;
   LayerView layer;
-  Workspace workspace;
+  Engine engine;
   Asked asked;
   IndexQueries queries;
   Answers answers;
@@ -71,24 +71,24 @@ TEST(PlanRefusal, RefusesWhatDoesNotFitAndWritesNothing) {
   spoil(
       "positions", [&](PlanCall& c) { c.queries.positions = at(std::numeric_limits<std::int64_t>::max()); },
       Code::kInvalidArgument, 2);
-  spoil("workspace", [&](PlanCall& c) { c.queries.positions = at(1080); }, Code::kCapacity, 2);
+  spoil("engine", [&](PlanCall& c) { c.queries.positions = at(1080); }, Code::kCapacity, 2);
   spoil("rows", [](PlanCall& c) { c.rows.positions = nullptr; });
   spoil("rows", [](PlanCall& c) { c.rows.counts = nullptr; });
   spoil("rows", [](PlanCall& c) { c.rows.stride = 34; });
   spoil("layer", [](PlanCall& c) { c.layer.pooled.groups = 0; });
   PlanCall right(story);
-  EXPECT_TRUE(plan(right.layer, right.queries, NanPolicy::kRefuse, right.workspace, right.rows).ok());
+  EXPECT_TRUE(right.engine.plan(right.layer, right.queries, NanPolicy::kRefuse, right.rows).ok());
 }
 
-TEST(PlanRefusal, RefusesAWorkspaceMadeForASmallerGeometry) {
+TEST(PlanRefusal, RefusesAGeometryThatNeedsMoreScratchThanWasReserved) {
   const Story story(small_path(1), 100, 150);
   HeldStory held(story, 100);
   const Snapshot snapshot = held.snapshot();
-  Workspace workspace = *Workspace::create(*Geometry::admit(small_path(4)), 100);
+  Engine engine = engine_for(*Geometry::admit(small_path(4)), 100);
   Answers answers(story.geometry, 1);
   const Asked asked(story, std::vector<std::int64_t>{99});
-  EXPECT_TRUE(fails_with(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)),
-                         Code::kInvalidArgument, "workspace"));
+  EXPECT_TRUE(fails_with(engine.plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(0)),
+                         Code::kCapacity, "engine"));
   EXPECT_TRUE(answers.rows_untouched());
 }
 

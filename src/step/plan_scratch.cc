@@ -9,7 +9,7 @@ namespace seriatim {
 namespace {
 
 constexpr std::int64_t kBlockQueries = 32;
-constexpr std::int64_t kBlockScoreBytes = std::int64_t{16} << 20;
+constexpr std::int64_t kBlockScoreFloats = std::int64_t{4} << 20;
 constexpr std::int64_t kBlockQueryBytes = std::int64_t{128}
                                           << 10;  // they are read once per few panels: a part of the second cache
 
@@ -21,22 +21,31 @@ PlanShape plan_shape(const Geometry& geometry, std::int64_t max_visible_tokens) 
   // Whole panels: group 0 may stand in any lane of the first one.
   shape.score_stride = (geometry.groups(max_visible_tokens) + 2 * (kLanes - 1)) / kLanes * kLanes;
   const std::int64_t query_floats = geometry.index_heads() * geometry.index_dim();
-  shape.block_queries = std::clamp<std::int64_t>(
-      std::min(kBlockScoreBytes / (shape.score_stride * 4), kBlockQueryBytes / 4 / query_floats), 1, kBlockQueries);
-  shape.score_floats = shape.block_queries * shape.score_stride;
-  shape.query_floats = shape.block_queries * query_floats;
-  shape.weight_floats = shape.block_queries * geometry.index_heads();
+  const std::int64_t most_queries = std::clamp<std::int64_t>(kBlockQueryBytes / 4 / query_floats, 1, kBlockQueries);
+  shape.block_queries = std::clamp<std::int64_t>(kBlockScoreFloats / shape.score_stride, 1, most_queries);
+  // No smaller for fewer visible tokens, which may put more queries in a block.
+  shape.score_floats = std::max(shape.score_stride, std::min(most_queries * shape.score_stride, kBlockScoreFloats));
+  shape.query_floats = most_queries * query_floats;
+  shape.weight_floats = most_queries * geometry.index_heads();
   shape.edge_bytes = score_edge_bytes(geometry);
   shape.planned_ints = plan_row_scratch_entries(geometry, max_visible_tokens);
   return shape;
 }
 
-PlanScratch::PlanScratch(const PlanShape& shape)
-    : scores(shape.score_floats),
-      queries(shape.query_floats),
-      head_weights(shape.weight_floats),
-      edge(shape.edge_bytes),
-      planned(shape.planned_ints) {}
+void PlanScratch::grow(const PlanShape& shape) {
+  const auto grow_to = []<typename T>(AlignedBuffer<T>& buffer, std::int64_t entries) {
+    if (buffer.size() < entries) buffer = AlignedBuffer<T>(entries);
+  };
+  grow_to(scores, shape.score_floats);
+  grow_to(queries, shape.query_floats);
+  grow_to(head_weights, shape.weight_floats);
+  grow_to(edge, shape.edge_bytes);
+  grow_to(planned, shape.planned_ints);
+}
+
+std::int64_t PlanScratch::bytes() const {
+  return (scores.size() + queries.size() + head_weights.size() + planned.size()) * 4 + edge.size();
+}
 
 bool PlanScratch::holds(const PlanShape& shape) const {
   return scores.size() >= shape.score_floats && queries.size() >= shape.query_floats &&

@@ -13,9 +13,9 @@ namespace seriatim {
 struct PlanShape {
   std::int64_t block_queries = 1;  // that share a pass
   std::int64_t score_stride = 0;   // from one query's scores to the next's
-  std::int64_t score_floats = 0;   // [block_queries][score_stride]
-  std::int64_t query_floats = 0;   // [block_queries][index_heads][index_dim]
-  std::int64_t weight_floats = 0;  // [block_queries][index_heads]
+  std::int64_t score_floats = 0;   // [block_queries][score_stride] or more
+  std::int64_t query_floats = 0;   // [block_queries][index_heads][index_dim] or more
+  std::int64_t weight_floats = 0;  // [block_queries][index_heads] or more
   std::int64_t edge_bytes = 0;     // one panel
   std::int64_t planned_ints = 0;   // plan_row_scratch_entries
 
@@ -23,14 +23,16 @@ struct PlanShape {
 };
 
 // As many queries as keep the scores and the queries of a block small, one at least: so the scratch grows with the
-// visible tokens once they alone pass that, and never with the number of queries. The sizes of one worker fit 64 bits.
+// visible tokens once they alone pass that, and never with the number of queries. Fewer visible tokens need no more of
+// anything. The sizes of one worker fit 64 bits.
 // Takes   max_visible_tokens admitted by check_run
 PlanShape plan_shape(const Geometry& geometry, std::int64_t max_visible_tokens);
 
 struct PlanScratch {
-  PlanScratch() = default;
-  explicit PlanScratch(const PlanShape& shape);  // throws std::bad_alloc
+  // Afterwards it holds that, and what it held. Throws std::bad_alloc.
+  void grow(const PlanShape& shape);
   bool holds(const PlanShape& shape) const;
+  std::int64_t bytes() const;
 
   AlignedBuffer<float> scores;
   AlignedBuffer<float> queries;

@@ -85,12 +85,12 @@ TEST(Plan, NeverChoosesAFutureGroupHoweverGoodItsScore) {
   }
   HeldStory all(story, 100);
   HeldStory past(story, 61);
-  Workspace workspace = *Workspace::create(story.geometry, 100);
+  Engine engine = engine_for(story.geometry, 100);
   Answers with_future(story.geometry, 1);
   Answers without(story.geometry, 1);
   const std::vector<std::int64_t> token{60};
-  ASSERT_TRUE(ask(all.snapshot().layer(0), story, token, workspace, with_future).ok());
-  ASSERT_TRUE(ask(past.snapshot().layer(0), story, token, workspace, without).ok());
+  ASSERT_TRUE(ask(all.snapshot().layer(0), story, token, engine, with_future).ok());
+  ASSERT_TRUE(ask(past.snapshot().layer(0), story, token, engine, without).ok());
   EXPECT_TRUE(same_answers(with_future, without));
   EXPECT_EQ(with_future.counts[0], 8);
   EXPECT_LE(with_future.row(0).back(), 60);
@@ -119,28 +119,27 @@ TEST(Plan, RefusesANanNamingTheFirstQueryAndGroupAndWritesNoRow) {
   ASSERT_FALSE(std::isnan(scores_of(story, snapshot.layer(0), 70)[34]));
   const auto threads = make_executor(3);
   for (Executor* executor : {&serial_executor(), threads.get()}) {
-    Workspace workspace = *Workspace::create(story.geometry, 100, *executor);
+    Engine engine = engine_for(story.geometry, 100, *executor);
     Answers answers(story.geometry, 5);
     const Asked asked(story, std::vector<std::int64_t>{20, 99, 70, 50, 21});
-    const Status status =
-        plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0));
+    const Status status = engine.plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(0));
     EXPECT_TRUE(fails_with(status, Code::kNotANumber, "scores", 2, 33));
     EXPECT_NE(status.message().find("group 33"), std::string::npos) << status.message();
     EXPECT_NE(status.message().find("query 2"), std::string::npos) << status.message();
     EXPECT_TRUE(answers.rows_untouched());
-    EXPECT_EQ(workspace.done().queries, 0);
+    EXPECT_EQ(engine.done().queries, 0);
 
     std::vector<std::int64_t> many(300, 60);
     many[170] = 90;
     many[171] = 70;
     Answers wide(story.geometry, 300);
     const Asked crowd(story, many);
-    EXPECT_TRUE(fails_with(plan(snapshot.layer(0), crowd.for_plan(), NanPolicy::kRefuse, workspace, wide.rows_from(0)),
+    EXPECT_TRUE(fails_with(engine.plan(snapshot.layer(0), crowd.for_plan(), NanPolicy::kRefuse, wide.rows_from(0)),
                            Code::kNotANumber, "scores", 170, 33));
     EXPECT_TRUE(wide.rows_untouched()) << "not even the rows of the first 170 queries";
 
     const Asked others(story, std::vector<std::int64_t>{20, 99, 21});
-    ASSERT_TRUE(plan(snapshot.layer(0), others.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
+    ASSERT_TRUE(engine.plan(snapshot.layer(0), others.for_plan(), NanPolicy::kRefuse, answers.rows_from(0)).ok());
     EXPECT_FALSE(answers.rows_untouched());
   }
 }
@@ -149,10 +148,10 @@ TEST(Plan, LeavesNanGroupsOutIfAsked) {
   const Story story = story_with_nan({70, 6}, {2, 33});
   HeldStory held(story, 100);
   const Snapshot snapshot = held.snapshot();
-  Workspace workspace = *Workspace::create(story.geometry, 100);
+  Engine engine = engine_for(story.geometry, 100);
   Answers answers(story.geometry, 3);
   const Asked asked(story, std::vector<std::int64_t>{70, 6, 60});
-  ASSERT_TRUE(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kExclude, workspace, answers.rows_from(0)).ok());
+  ASSERT_TRUE(engine.plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kExclude, answers.rows_from(0)).ok());
   EXPECT_TRUE(same_bytes<std::int32_t>(
       answers.row(0), row_for(story, 70, scores_of(story, snapshot.layer(0), 70), NanPolicy::kExclude)));
   EXPECT_EQ(answers.counts[0], 8) << "69 other groups fill the budget";
@@ -164,14 +163,15 @@ TEST(Plan, LeavesNanGroupsOutIfAsked) {
 TEST(Plan, DoesNotScoreWhereEverythingFitsSoANanIsNotMetThere) {
   const Story story = story_with_nan({6}, {2});
   HeldStory held(story, 100);
-  Workspace workspace = *Workspace::create(story.geometry, 100);
+  Engine engine = engine_for(story.geometry, 100);
   Answers answers(story.geometry, 1);
   const Snapshot snapshot = held.snapshot();
-  ASSERT_TRUE(plan(snapshot.layer(0), Asked(story, std::vector<std::int64_t>{6}).for_plan(), NanPolicy::kRefuse,
-                   workspace, answers.rows_from(0))
+  ASSERT_TRUE(engine
+                  .plan(snapshot.layer(0), Asked(story, std::vector<std::int64_t>{6}).for_plan(), NanPolicy::kRefuse,
+                        answers.rows_from(0))
                   .ok());
   EXPECT_EQ(answers.counts[0], 7);
-  EXPECT_EQ(workspace.done().groups_scored, 0);
+  EXPECT_EQ(engine.done().groups_scored, 0);
 }
 
 TEST(Plan, TakesAnIndexQueryThatIsNotANumberForNanScores) {
@@ -180,13 +180,12 @@ TEST(Plan, TakesAnIndexQueryThatIsNotANumberForNanScores) {
   story.index_queries.set(90 * 24 + 3, -kNaN);
   HeldStory held(story, 100);
   const Snapshot snapshot = held.snapshot();
-  Workspace workspace = *Workspace::create(story.geometry, 100);
+  Engine engine = engine_for(story.geometry, 100);
   for (const std::int64_t token : {80, 90}) {
     Answers answers(story.geometry, 1);
     const Asked asked(story, std::vector<std::int64_t>{token});
-    EXPECT_TRUE(
-        fails_with(plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0)),
-                   Code::kNotANumber, "scores", 0, 0));
+    EXPECT_TRUE(fails_with(engine.plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(0)),
+                           Code::kNotANumber, "scores", 0, 0));
     EXPECT_TRUE(answers.rows_untouched());
   }
 }
@@ -245,10 +244,10 @@ TEST(Plan, RefusesExactlyWhereTheScoresHoldANan) {
             std::find_if(scores.back().begin(), scores.back().end(), [](float s) { return std::isnan(s); });
         if (first_nan.row < 0 && nan != scores.back().end()) first_nan = {q, nan - scores.back().begin()};
       }
-      Workspace workspace = *Workspace::create(story.geometry, 30);
+      Engine engine = engine_for(story.geometry, 30);
       Answers answers(story.geometry, queries);
       const Asked asked(story, tokens);
-      const Status status = plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, answers.rows_from(0));
+      const Status status = engine.plan(layer, asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(0));
       if (first_nan.row >= 0) {
         EXPECT_TRUE(fails_with(status, Code::kNotANumber, "scores", first_nan.row, first_nan.index))
             << turn << ", " << queries;
@@ -284,36 +283,37 @@ TEST(Plan, AndAttendReadOnlyWhatTheQuerySees) {
   ASSERT_TRUE(pool_keys(geometry, story.norms(), story.index_keys.view(), 0, nullptr, pooled.writable()).ok());
   PlainLayer layer(geometry, 0, story.keys, &story.values, 100);
   layer.add_pooled(pooled);
-  Workspace workspace = *Workspace::create(geometry, 4096);
+  Engine engine = engine_for(geometry, 4096);
   Answers clean(geometry, 1);
   const std::vector<std::int64_t> token{99};
-  ASSERT_TRUE(ask(layer.view(), story, token, workspace, clean).ok());
+  ASSERT_TRUE(ask(layer.view(), story, token, engine, clean).ok());
   EXPECT_EQ(clean.counts[0], 100);
   for (std::int64_t page = 1; page < layer.pages(); ++page) layer.forbid_page(page);
   for (std::int64_t page = 2; page < layer.pooled_pages(); ++page)
     layer.forbid_pooled_page(page);  // 25 groups see two panels
-  workspace.clear_done();
+  engine.clear_done();
   for (const NanPolicy nan : {NanPolicy::kRefuse, NanPolicy::kExclude}) {
     Answers answers(geometry, 1);
     const Asked asked(story, token);
-    ASSERT_TRUE(plan(layer.view(), asked.for_plan(), nan, workspace, answers.rows_from(0)).ok());
-    ASSERT_TRUE(attend(layer.view(), asked.for_attend(), answers.rows_from(0), workspace, answers.output.writable(),
-                       answers.lse.writable())
+    ASSERT_TRUE(engine.plan(layer.view(), asked.for_plan(), nan, answers.rows_from(0)).ok());
+    ASSERT_TRUE(engine
+                    .attend(layer.view(), asked.for_attend(), answers.rows_from(0), answers.output.writable(),
+                            answers.lse.writable())
                     .ok());
     EXPECT_TRUE(same_answers(answers, clean));
   }
-  EXPECT_EQ(workspace.done().row_tokens, 200);
-  EXPECT_EQ(workspace.done().groups_scored, 25) << "only where NaN groups are to be left out";
+  EXPECT_EQ(engine.done().row_tokens, 200);
+  EXPECT_EQ(engine.done().groups_scored, 25) << "only where NaN groups are to be left out";
 }
 
 TEST(Plan, TakesNoQueriesAtAll) {
   const Story story(small_path(), 10, 151);
   HeldStory held(story, 10);
   const Snapshot snapshot = held.snapshot();
-  Workspace workspace = *Workspace::create(story.geometry, 10);
+  Engine engine = engine_for(story.geometry, 10);
   const Asked none(story, {});
-  EXPECT_TRUE(plan(snapshot.layer(0), none.for_plan(), NanPolicy::kRefuse, workspace, {}).ok());
-  EXPECT_EQ(workspace.done().queries, 0);
+  EXPECT_TRUE(engine.plan(snapshot.layer(0), none.for_plan(), NanPolicy::kRefuse, {}).ok());
+  EXPECT_EQ(engine.done().queries, 0);
 }
 
 // Kind of vllm#52109 and MSLK#257.
@@ -324,7 +324,7 @@ TEST(Plan, TakesStridesPast32Bits) {
   const Answers expected = one_call(story);
   HeldStory held(story, 100);
   const Snapshot snapshot = held.snapshot();
-  Workspace workspace = *Workspace::create(story.geometry, 100);
+  Engine engine = engine_for(story.geometry, 100);
   const std::vector<std::int64_t> positions{50, 99, 77};
   const std::int64_t far = (std::int64_t{1} << 31) + 256;  // the third query lies past 2^32
   MappedMemory queries_memory(2 * far + 4096);
@@ -343,7 +343,7 @@ TEST(Plan, TakesStridesPast32Bits) {
   queries.queries.stride_bytes[0] = far;
   queries.head_weights.stride_bytes[0] = far;
   Answers answers(story.geometry, 3);
-  ASSERT_TRUE(plan(snapshot.layer(0), queries, NanPolicy::kRefuse, workspace, answers.rows_from(0)).ok());
+  ASSERT_TRUE(engine.plan(snapshot.layer(0), queries, NanPolicy::kRefuse, answers.rows_from(0)).ok());
   for (std::int64_t q = 0; q < 3; ++q) {
     EXPECT_TRUE(same_bytes(answers.row(q), expected.row(positions[static_cast<std::size_t>(q)]))) << q;
   }

@@ -24,16 +24,16 @@ PooledKeys first_groups(const PooledKeys& pooled, std::int64_t groups) {
 
 }  // namespace
 
-QueryBlock::QueryBlock(const LayerView& layer, const IndexQueries& queries, const ScoreKernels& kernels,
-                       const PlanShape& shape, std::int64_t first, std::int64_t count, std::int64_t groups,
-                       PlanScratch& scratch)
-    : geometry_(*layer.geometry),
+QueryBlock::QueryBlock(const PlanBatch& batch, std::size_t ask, const ScoreKernels& kernels, const PlanShape& shape,
+                       std::int64_t first, std::int64_t count, std::int64_t groups, PlanScratch& scratch)
+    : geometry_(batch.geometry()),
       kernels_(kernels),
+      ask_(ask),
       first_(first),
       count_(count),
-      queries_(some_rows(queries.queries, first, count)),
-      head_weights_(some_rows(queries.head_weights, first, count)),
-      pooled_(first_groups(layer.pooled, groups)),
+      queries_(some_rows(batch.asks[ask].queries.queries, first, count)),
+      head_weights_(some_rows(batch.asks[ask].queries.head_weights, first, count)),
+      pooled_(first_groups(batch.asks[ask].layer->pooled, groups)),
       panels_(pooled_),
       stride_(shape.score_stride),
       scratch_(scratch) {}

@@ -5,21 +5,23 @@
 #include <span>
 
 #include "score/score_kernels.hpp"
-#include "seriatim/step.hpp"
+#include "step/batch.hpp"
 #include "step/plan_scratch.hpp"
 
 namespace seriatim {
 
-// Queries first .. first + count - 1 of a call. All of them are scored against what the furthest one sees; each looks
+// Queries first .. first + count - 1 of an ask. All of them are scored against what the furthest one sees; each looks
 // at its own part.
 class QueryBlock {
  public:
-  // Takes   groups: of the furthest query, 0 where none needs scores; scratch: of who packs, for the scores too
-  QueryBlock(const LayerView& layer, const IndexQueries& queries, const ScoreKernels& kernels, const PlanShape& shape,
+  // Takes   groups: of the furthest query, 0 where none needs scores; scratch: of the worker that packs, for the scores
+  // too
+  QueryBlock(const PlanBatch& batch, std::size_t ask, const ScoreKernels& kernels, const PlanShape& shape,
              std::int64_t first, std::int64_t count, std::int64_t groups, PlanScratch& scratch);
   QueryBlock(const QueryBlock&) = delete;
   QueryBlock& operator=(const QueryBlock&) = delete;
 
+  std::size_t ask() const { return ask_; }
   std::int64_t first() const { return first_; }
   std::int64_t count() const { return count_; }
   std::int64_t groups() const { return pooled_.groups; }
@@ -45,6 +47,7 @@ class QueryBlock {
  private:
   const Geometry& geometry_;
   const ScoreKernels& kernels_;
+  const std::size_t ask_;
   const std::int64_t first_;
   const std::int64_t count_;
   const ConstTensor queries_;

@@ -69,10 +69,11 @@ class Run {
     const auto sequence = cache_->add(p_.anchor);
     if (!sequence.ok()) return sequence.status();
     sequence_ = *sequence;
-    auto workspace = Workspace::create(g_, p_.tokens(), executor_, way_.kernels);
-    if (!workspace.ok()) return workspace.status();
-    workspace_.emplace(*std::move(workspace));
-    return check_kernels(way_.kernels, *workspace_);
+    auto engine = Engine::host(executor_, way_.kernels);
+    if (!engine.ok()) return engine.status();
+    engine_.emplace(*std::move(engine));
+    if (Status s = engine_->reserve(g_, {p_.tokens(), p_.tokens(), 1}); !s.ok()) return s;
+    return check_kernels(way_.kernels);
   }
 
   // Appends some tokens and asks the queries among them while the tokens are staged.
@@ -137,8 +138,8 @@ class Run {
       if (!all.ok()) return all.status();
       scores = *std::move(all);
     } else {
-      if (Status s = plan(layer, index, NanPolicy::kRefuse, *workspace_, rows); !s.ok()) return s;
-      if (Status s = attend(layer, queries, rows, *workspace_, output.writable(), lse.writable()); !s.ok()) return s;
+      if (Status s = engine_->plan(layer, index, NanPolicy::kRefuse, rows); !s.ok()) return s;
+      if (Status s = engine_->attend(layer, queries, rows, output.writable(), lse.writable()); !s.ok()) return s;
       scores = score_all(way_.kernels, layer, index_queries.view(), or_nothing(head_weights), positions);
     }
     for (std::int64_t i = 0; i < count; ++i) {
@@ -215,7 +216,7 @@ class Run {
   std::unique_ptr<DeviceSide> device_;  // null: the host computes
   std::unique_ptr<Cache> cache_;
   SequenceId sequence_ = 0;
-  std::optional<Workspace> workspace_;
+  std::optional<Engine> engine_;
   std::int64_t next_ = 0;  // the first query that was not asked yet
   std::vector<std::int32_t> rows_;
   std::vector<std::int32_t> counts_;  // -1: not asked yet

@@ -7,7 +7,7 @@
 #include "base/format.hpp"
 #include "score/score_kernels.hpp"
 #include "select/select_kernels.hpp"
-#include "step/workspace.hpp"
+#include "step/engine.hpp"
 
 namespace seriatim::agreement {
 namespace {
@@ -50,13 +50,12 @@ std::vector<std::vector<float>> score_all(Kernels kernels, const LayerView& laye
   return all;
 }
 
-Status check_kernels(Kernels kernels, Workspace& workspace) {
+Status check_kernels(Kernels kernels) {
   const std::string wanted = kernels.name();
   const auto check = [&](std::string_view room, std::string_view runs) -> Status {
     if (lower(runs) == wanted) return {};
     return Status::error(Code::kCorrupt, room, formatted("{}: {} was forced and {} runs", room, wanted, runs));
   };
-  if (Status s = check("workspace", workspace.impl().kernels.name()); !s.ok()) return s;
   if (Status s = check("score", score_kernels(kernels).name); !s.ok()) return s;
   if (Status s = check("select", select_kernels(kernels).name); !s.ok()) return s;
   return check("attend", attend_kernels(kernels).name);

@@ -1,4 +1,4 @@
-// What the public calls do not show: the scores that plan() computes on its way, and which kernels a workspace runs.
+// What the public calls do not show: the scores that plan() computes on its way, and which kernels a engine runs.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace seriatim::agreement {
 std::vector<std::vector<float>> score_all(Kernels kernels, const LayerView& layer, ConstTensor index_queries,
                                           ConstTensor head_weights, std::span<const std::int64_t> positions);
 
-// Errors  Corrupt: the workspace runs other kernels than these, or a room's table was compiled for another instruction
+// Errors  Corrupt: the engine runs other kernels than these, or a room's table was compiled for another instruction
 //         set than the one that the kernels name (argument = the room).
-Status check_kernels(Kernels kernels, Workspace& workspace);
+Status check_kernels(Kernels kernels);
 
 }  // namespace seriatim::agreement

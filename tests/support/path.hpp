@@ -15,6 +15,7 @@
 #include "seriatim/index.hpp"
 #include "seriatim/step.hpp"
 #include "support/bits.hpp"
+#include "support/engine_for.hpp"
 #include "support/random.hpp"
 
 namespace seriatim::testing {
@@ -233,14 +234,14 @@ class Asked {
 };
 
 // Plans and attends for `tokens`; their answers go to places `first` and on.
-inline Status ask(const LayerView& layer, const Story& story, std::span<const std::int64_t> tokens,
-                  Workspace& workspace, Answers& answers, std::int64_t first = 0) {
+inline Status ask(const LayerView& layer, const Story& story, std::span<const std::int64_t> tokens, Engine& engine,
+                  Answers& answers, std::int64_t first = 0) {
   const Asked asked(story, tokens);
   const auto count = static_cast<std::int64_t>(tokens.size());
   const Rows rows = answers.rows_from(first);
-  if (Status s = plan(layer, asked.for_plan(), NanPolicy::kRefuse, workspace, rows); !s.ok()) return s;
-  return attend(layer, asked.for_attend(), rows, workspace, answers.output.writable_rows(first, count),
-                answers.lse.writable_rows(first, count));
+  if (Status s = engine.plan(layer, asked.for_plan(), NanPolicy::kRefuse, rows); !s.ok()) return s;
+  return engine.attend(layer, asked.for_attend(), rows, answers.output.writable_rows(first, count),
+                       answers.lse.writable_rows(first, count));
 }
 
 inline std::vector<std::int64_t> every_token(std::int64_t first, std::int64_t count) {
@@ -254,8 +255,8 @@ inline Answers one_call(const Story& story) {
   HeldStory held(story, story.tokens());
   const Snapshot snapshot = held.snapshot();
   Answers answers(story.geometry, story.tokens());
-  Workspace workspace = *Workspace::create(story.geometry, story.tokens());
-  const Status status = ask(snapshot.layer(0), story, every_token(0, story.tokens()), workspace, answers);
+  Engine engine = engine_for(story.geometry, story.tokens());
+  const Status status = ask(snapshot.layer(0), story, every_token(0, story.tokens()), engine, answers);
   EXPECT_TRUE(status.ok()) << status.message();
   return answers;
 }

@@ -1,0 +1,149 @@
+#include "step/admission.hpp"
+
+#include <algorithm>
+#include <cstdint>
+
+#include "attend/attend_admit.hpp"
+#include "base/admit.hpp"
+#include "base/format.hpp"
+#include "step/first_fault.hpp"
+#include "step/for_units.hpp"
+
+namespace seriatim {
+namespace {
+
+Status invalid(std::string_view argument, std::string_view what, Place place = {}) {
+  return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, what), place);
+}
+
+// `first` is the first ask's geometry.
+Status admit_layer(const LayerView* layer, const Geometry* first) {
+  if (layer == nullptr || layer->geometry == nullptr) return invalid("layer", "null");
+  if (first != nullptr && !(*layer->geometry == *first)) {
+    return invalid("layer", "its geometry is not that of the first ask; one call serves one geometry");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::int64_t> admit_positions(const LayerView& layer, std::span<const std::int64_t> positions,
+                                     std::int64_t queries) {
+  if (static_cast<std::int64_t>(positions.size()) != queries) {
+    return invalid("positions", formatted("{} for {} queries", positions.size(), queries));
+  }
+  std::int64_t most = 0;
+  for (std::int64_t q = 0; q < queries; ++q) {
+    const std::int64_t position = positions[static_cast<std::size_t>(q)];
+    if (position < layer.run.anchor || position - layer.run.anchor >= layer.run.tokens) {
+      return invalid("positions",
+                     formatted("{} of query {} is outside the {} tokens from {} that the layer holds", position, q,
+                               layer.run.tokens, layer.run.anchor),
+                     {q, -1});
+    }
+    most = std::max(most, visible_run(layer, position).tokens);
+  }
+  return most;
+}
+
+namespace {
+
+Status admit_queries(const LayerView& layer, const IndexQueries& queries) {
+  const Geometry& geometry = *layer.geometry;
+  if (layer.pooled.groups != geometry.groups(layer.run.tokens)) {
+    return invalid("layer", "it has no index; attend over the rows of one that has");
+  }
+  if (Status s = admit_view("index_queries", queries.queries, geometry.index_dtype(),
+                            {-1, geometry.index_heads(), geometry.index_dim()});
+      !s.ok()) {
+    return s;
+  }
+  if (queries.head_weights.empty()) return {};
+  return admit_view("index_head_weights", queries.head_weights, DType::kF32,
+                    {queries.queries.shape[0], geometry.index_heads()});
+}
+
+Status admit_queries(const LayerView& layer, const AttendQueries& queries) {
+  const Geometry& geometry = *layer.geometry;
+  if (Status s = admit_view("queries", queries.queries, geometry.kv_dtype(),
+                            {-1, geometry.query_heads(), geometry.head_dim()});
+      !s.ok()) {
+    return s;
+  }
+  return admit_sinks(geometry, queries.sinks);
+}
+
+template <typename Ask>
+Status admit_asks(std::span<const Ask> asks, AskTable& table) {
+  table.clear();
+  for (std::size_t a = 0; a < asks.size(); ++a) {
+    const Ask& ask = asks[a];
+    const auto fault = [&](const Status& status) { return at_ask(status, a, asks.size()); };
+    if (Status s = admit_layer(ask.layer, a == 0 ? nullptr : asks.front().layer->geometry); !s.ok()) return fault(s);
+    if (Status s = admit_queries(*ask.layer, ask.queries); !s.ok()) return fault(s);
+    const std::int64_t queries = ask.queries.queries.shape[0];
+    const auto visible = admit_positions(*ask.layer, ask.queries.positions, queries);
+    if (!visible.ok()) return fault(visible.status());
+    table.add(queries, *visible);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status admit_plan(std::span<const PlanAsk> asks, const Rows& rows, AskTable& table) {
+  if (Status s = admit_asks(asks, table); !s.ok()) return s;
+  const std::int64_t capacity = asks.front().layer->geometry->row_capacity();
+  if (table.queries() > 0 && (rows.positions == nullptr || rows.counts == nullptr || rows.stride < capacity)) {
+    return invalid("rows", formatted("no memory, or a stride of {} where {} is needed", rows.stride, capacity));
+  }
+  return {};
+}
+
+Status admit_attend_asks(std::span<const AttendAsk> asks, const ConstRows& rows, AskTable& table) {
+  if (Status s = admit_asks(asks, table); !s.ok()) return s;
+  if (table.queries() > 0 && (rows.positions == nullptr || rows.counts == nullptr)) return invalid("rows", "no memory");
+  return {};
+}
+
+Status admit_outputs(const Geometry& geometry, std::int64_t queries, const Tensor& output, const Tensor& lse) {
+  const std::int64_t heads = geometry.query_heads();
+  if (!is_float(output.dtype)) return invalid("output", formatted("dtype {}", dtype_name(output.dtype)));
+  if (Status s = admit_view("output", output, output.dtype, {queries, heads, geometry.value_dim()}); !s.ok()) return s;
+  if (lse.empty()) return {};
+  if (Status s = admit_view("lse", lse, DType::kF32, {output.shape[0], heads}); !s.ok()) return s;
+  const bool aligned = reinterpret_cast<std::uintptr_t>(lse.data) % alignof(float) == 0;
+  if (lse.stride_bytes[1] != dtype_bytes(DType::kF32) || !aligned) {
+    return invalid("lse", "heads are not contiguous and aligned");
+  }
+  return {};
+}
+
+Status admit_attend(std::span<const AttendAsk> asks, const ConstRows& rows, const Tensor& output, const Tensor& lse,
+                    AskTable& table) {
+  if (Status s = admit_attend_asks(asks, rows, table); !s.ok()) return s;
+  return admit_outputs(*asks.front().layer->geometry, table.queries(), output, lse);
+}
+
+Status admit_rows(const AttendBatch& batch, Executor& executor) {
+  const auto admit_one = [&](std::int64_t query) -> Status {
+    const AskTable::Place place = batch.table.of_query(query);
+    const AttendAsk& ask = batch.asks[place.ask];
+    const std::int32_t count = batch.rows.counts[query];
+    if (count < 0 || count > batch.rows.stride) {
+      return invalid("rows", formatted("a count of {} in a stride of {}", count, batch.rows.stride),
+                     {place.number, -1});
+    }
+    const VisibleRun run = visible_run(*ask.layer, ask.queries.positions[static_cast<std::size_t>(place.number)]);
+    return admit_attend(*ask.layer, run, row_of(ask.queries.queries, place.number), batch.rows.row(query),
+                        place.number);
+  };
+  FirstFault fault;
+  for_units(executor, batch.table.queries(), [&](std::int64_t query, int) {
+    if (!admit_one(query).ok()) fault.note(query);
+  });
+  if (fault.place() == FirstFault::kNone) return {};
+  return at_ask(admit_one(fault.place()), batch.table.of_query(fault.place()).ask, batch.asks.size());
+}
+
+}  // namespace seriatim

@@ -1,0 +1,70 @@
+// The asks of one call, admitted: what the host and a device work on.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "seriatim/step.hpp"
+#include "step/ask_table.hpp"
+
+namespace seriatim {
+
+// The visible run of a query at `position`.
+inline VisibleRun visible_run(const LayerView& layer, std::int64_t position) {
+  return {layer.run.anchor, position - layer.run.anchor + 1};
+}
+
+// There is one ask at least; all have the first one's geometry.
+struct PlanBatch {
+  std::span<const PlanAsk> asks;
+  AskTable& table;
+  NanPolicy nan;
+  Rows rows;
+
+  const Geometry& geometry() const { return *asks.front().layer->geometry; }
+  VisibleRun run_of(std::size_t ask, std::int64_t query) const {
+    return visible_run(*asks[ask].layer, asks[ask].queries.positions[static_cast<std::size_t>(query)]);
+  }
+  // Where everything complete fits the budget the set is known, unless NaN groups must be found to be left out.
+  bool needs_scores(std::int64_t visible_tokens) const {
+    return nan == NanPolicy::kExclude || geometry().groups(visible_tokens) > geometry().budget_groups();
+  }
+};
+
+struct AttendBatch {
+  std::span<const AttendAsk> asks;
+  AskTable& table;
+  ConstRows rows;
+  Tensor output;
+  Tensor lse;  // or empty
+
+  const Geometry& geometry() const { return *asks.front().layer->geometry; }
+};
+
+// The queries of one ask, the partials of some splits of their rows.
+struct PartialBatch {
+  AttendBatch asked;
+  std::int64_t first_split;
+  std::int64_t splits;
+  std::span<float> partials;
+};
+
+// Partials of some queries, to be folded.
+struct FoldBatch {
+  const Geometry& geometry;
+  std::span<const float> partials;
+  std::int64_t splits;
+  std::span<const float> sinks;
+  Tensor output;
+  Tensor lse;  // or empty
+
+  std::int64_t queries() const { return output.shape[0]; }
+};
+
+// What an overflow is called.
+Status overflow_of(std::int64_t query, std::int64_t head);
+Status overflow_at(const AttendBatch& batch, std::int64_t query, std::int64_t head);
+// A NaN score of one ask's query.
+Status nan_at(const PlanBatch& batch, std::size_t ask, std::int64_t query, std::int64_t group);
+
+}  // namespace seriatim

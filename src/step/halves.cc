@@ -1,0 +1,73 @@
+#include "step/halves.hpp"
+
+#include <algorithm>
+#include <limits>
+
+#include "attend/attend_kernels.hpp"
+#include "seriatim/attend.hpp"
+#include "step/attend_scratch.hpp"
+#include "step/first_fault.hpp"
+#include "step/for_units.hpp"
+
+namespace seriatim {
+namespace {
+
+// A split past the row's end.
+void write_empty(const Geometry& geometry, float* partial) {
+  const PartialParts<float> parts(geometry, partial);
+  std::fill(parts.max, parts.den, -std::numeric_limits<float>::infinity());
+  std::fill(parts.den, partial + attend_partial_floats(geometry), 0.0f);
+}
+
+float* spare_of(const Geometry& geometry, WorkerScratch& worker) {
+  return worker.attend.data() + attend_partial_place(geometry);
+}
+
+}  // namespace
+
+// A unit is one split of one query for one kv head.
+void attend_partials_of(const PartialBatch& batch, HostScratch& work) {
+  const Geometry& geometry = batch.asked.geometry();
+  const AttendAsk& ask = batch.asked.asks.front();
+  const std::int64_t kv_heads = geometry.kv_heads();
+  const AttendKernels& kernels = attend_kernels(work.kernels);
+  for_units(work.executor, batch.asked.table.queries() * batch.splits * kv_heads, [&](std::int64_t unit, int worker) {
+    const std::int64_t place = unit / kv_heads;  // of the partial
+    const std::int64_t query = place / batch.splits;
+    const std::int64_t split = batch.first_split + place % batch.splits;
+    float* partial = batch.partials.data() + place * attend_partial_floats(geometry);
+    BlockQuery one{row_of(ask.queries.queries, query), batch.asked.rows.row(query), {}, {}, -1};
+    if (split * kSplitEntries >= static_cast<std::int64_t>(one.row.size())) {
+      if (unit % kv_heads == 0) write_empty(geometry, partial);
+      return;
+    }
+    WorkerScratch& scratch = work.workers[static_cast<std::size_t>(worker)];
+    kernels.split_partial({ask.layer, unit % kv_heads, {&one, 1}, {}, scratch.attend.data()}, split,
+                          spare_of(geometry, scratch), partial);
+  });
+}
+
+// A unit is one query and one kv head.
+std::int64_t fold_partials_of(const FoldBatch& batch, HostScratch& work) {
+  const Geometry& geometry = batch.geometry;
+  const std::int64_t kv_heads = geometry.kv_heads();
+  const AttendKernels& kernels = attend_kernels(work.kernels);
+  LayerView only_geometry;
+  only_geometry.geometry = &geometry;
+  FirstFault overflow;
+  for_units(work.executor, batch.queries() * kv_heads, [&](std::int64_t unit, int worker) {
+    const std::int64_t query = unit / kv_heads;
+    BlockQuery one{{}, {}, row_of(batch.output, query), {}, -1};
+    if (!batch.lse.empty()) {
+      one.lse = {reinterpret_cast<float*>(batch.lse.at(query)), static_cast<std::size_t>(geometry.query_heads())};
+    }
+    WorkerScratch& scratch = work.workers[static_cast<std::size_t>(worker)];
+    const float* partials = batch.partials.data() + query * batch.splits * attend_partial_floats(geometry);
+    kernels.fold_partials({&only_geometry, unit % kv_heads, {&one, 1}, batch.sinks, scratch.attend.data()}, partials,
+                          batch.splits, spare_of(geometry, scratch));
+    if (one.overflow >= 0) overflow.note(query * geometry.query_heads() + one.overflow);
+  });
+  return overflow.place();
+}
+
+}  // namespace seriatim

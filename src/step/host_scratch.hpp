@@ -1,0 +1,35 @@
+// Scratch of the host: one private piece per worker, and what they share.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "seriatim/step.hpp"
+#include "step/plan_scratch.hpp"
+
+namespace seriatim {
+
+struct WorkerScratch {
+  PlanScratch plan;
+  std::vector<float> attend;  // attend_worker_floats
+};
+
+struct HostScratch {
+  HostScratch(Executor& runs, Kernels chosen) : executor(runs), kernels(chosen) {}
+
+  // What grow() of one that was never grown takes. Errors  Overflow.
+  Result<std::int64_t> bytes_for(const Geometry& geometry, std::int64_t visible_tokens) const;
+  std::int64_t bytes() const;
+  bool holds(const Geometry& geometry, std::int64_t visible_tokens) const;
+  // Afterwards it holds that, and what it held. Throws bad_alloc.
+  void grow(const Geometry& geometry, std::int64_t visible_tokens);
+
+  int concurrency() const { return executor.concurrency(); }
+
+  Executor& executor;
+  const Kernels kernels;
+  std::vector<WorkerScratch> workers;  // none, or concurrency()
+  std::vector<float> attend_splits;    // attend_split_slots * kernel_partial_floats
+};
+
+}  // namespace seriatim

@@ -1,0 +1,243 @@
+#include "step/planner.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+
+#include "row/emit_row.hpp"
+#include "select/select_kernels.hpp"
+#include "step/first_fault.hpp"
+#include "step/for_units.hpp"
+#include "step/query_block.hpp"
+
+namespace seriatim {
+namespace {
+
+// Every ask is cut into blocks of queries that share their passes over its panels. A block that is a large part of the
+// call's work (decoding one sequence is one block) is scored by all workers together, its panels divided among them;
+// the other blocks, of all asks, are themselves divided among the workers.
+class Planner {
+ public:
+  Planner(const PlanBatch& batch, HostScratch& scratch)
+      : batch_(batch), geometry_(batch.geometry()), work_(scratch), kernels_(score_kernels(scratch.kernels)) {
+    batch_.table.cut([&](const AskPart& part) { return shape_of(part).block_queries; });
+    for (std::int64_t b = 0; b < blocks(); ++b) all_work_ += work_of(b);
+  }
+
+  Status run() {
+    if (blocks() == 1) return plan_only_block();
+    if (batch_.nan == NanPolicy::kRefuse) {
+      // Nothing may be written if any query meets a NaN, so what could meet one is scored before all else.
+      probe();
+      if (const std::int64_t query = nan_scores_.place(); query != FirstFault::kNone) return refuse_nan(query);
+    }
+    std::int64_t large = 0;
+    for (std::int64_t b = 0; b < blocks(); ++b) {
+      if (!is_large(b)) continue;
+      ++large;
+      const QueryBlock block = block_at(b, scratch(0));
+      score_together(block);
+      write_together(block);
+    }
+    if (large == blocks()) return {};
+    for_blocks([&](std::int64_t b, int worker) {
+      if (!is_large(b)) plan_alone(block_at(b, scratch(worker)), worker);
+    });
+    return {};
+  }
+
+ private:
+  std::int64_t blocks() const { return batch_.table.blocks(); }
+  PlanScratch& scratch(int worker) const { return work_.workers[static_cast<std::size_t>(worker)].plan; }
+  PlanShape shape_of(const AskPart& part) const { return plan_shape(geometry_, part.visible_tokens); }
+
+  // 0 where none of the queries needs scores.
+  std::int64_t groups_of(std::size_t ask, std::int64_t first, std::int64_t count) const {
+    std::int64_t groups = 0;
+    for (std::int64_t q = first; q < first + count; ++q) {
+      const std::int64_t visible = batch_.run_of(ask, q).tokens;
+      if (batch_.needs_scores(visible)) groups = std::max(groups, geometry_.groups(visible));
+    }
+    return groups;
+  }
+
+  struct Part {
+    std::size_t ask;
+    std::int64_t first;  // query of the ask
+    std::int64_t count;
+  };
+  Part part_of(std::int64_t block) const {
+    const AskTable::Place place = batch_.table.of_block(block);
+    const AskPart& part = batch_.table[place.ask];
+    const std::int64_t most = shape_of(part).block_queries;
+    const std::int64_t first = place.number * most;
+    return {place.ask, first, std::min(most, part.queries - first)};
+  }
+
+  QueryBlock block_of(const Part& part, PlanScratch& scratch) const {
+    return {batch_,
+            part.ask,
+            kernels_,
+            shape_of(batch_.table[part.ask]),
+            part.first,
+            part.count,
+            groups_of(part.ask, part.first, part.count),
+            scratch};
+  }
+  QueryBlock block_at(std::int64_t block, PlanScratch& scratch) const { return block_of(part_of(block), scratch); }
+
+  // Multiplications and additions, and what writing the rows costs in their stead.
+  std::int64_t work_of(std::int64_t block) const {
+    const Part part = part_of(block);
+    const std::int64_t scored = groups_of(part.ask, part.first, part.count);
+    return part.count *
+           (2 * scored * geometry_.index_heads() * geometry_.index_dim() + kFlopsPerEntry * geometry_.row_capacity());
+  }
+  bool is_large(std::int64_t block) const { return kBlocksPerWorker * workers() * work_of(block) > all_work_; }
+  std::int64_t workers() const { return work_.concurrency(); }
+
+  // Calls each(block, worker) for all blocks, on the calling thread where waking others would take longer. In one
+  // sequence later blocks see more: they come from both ends, so that every stretch of units costs about the same.
+  template <typename Each>
+  void for_blocks(const Each& each) const {
+    const auto fair = [&](std::int64_t unit, int worker) {
+      each(unit % 2 == 0 ? unit / 2 : blocks() - 1 - unit / 2, worker);
+    };
+    if (all_work_ >= kPartFlops) return for_units(work_.executor, blocks(), fair);
+    for (std::int64_t unit = 0; unit < blocks(); ++unit) fair(unit, 0);
+  }
+
+  Status plan_only_block() {
+    const QueryBlock block = block_at(0, scratch(0));
+    score_together(block);
+    if (batch_.nan == NanPolicy::kRefuse && block.groups() > 0) {
+      for_units(work_.executor, block.count(), [&](std::int64_t index, int) { note_nan(block, index); });
+      if (const std::int64_t query = nan_scores_.place(); query != FirstFault::kNone) return refuse_nan(query);
+    }
+    write_together(block);
+    return {};
+  }
+
+  // Calls each(first_panel, panels, worker) for parts of `panels` that are worth a worker's while.
+  template <typename Each>
+  void for_panels(std::int64_t panels, std::int64_t panel_flops, const Each& each) const {
+    const std::int64_t fair = workers() == 1 ? panels : panels / (kPartsPerWorker * workers());
+    const std::int64_t part = (std::max(fair, kPartFlops / panel_flops) / kPartPanels + 1) * kPartPanels;
+    for_units(work_.executor, (panels + part - 1) / part,
+              [&](std::int64_t unit, int worker) { each(unit * part, std::min(part, panels - unit * part), worker); });
+  }
+
+  void score_together(const QueryBlock& block) const {
+    if (block.groups() == 0) return;
+    block.pack();
+    for_panels(block.panels(), block.panel_flops(), [&](std::int64_t first, std::int64_t panels, int worker) {
+      block.score(first, panels, scratch(worker).edge.data());
+    });
+  }
+
+  void write_together(const QueryBlock& block) {
+    for_units(work_.executor, block.count(), [&](std::int64_t index, int worker) { write_row(block, index, worker); });
+  }
+
+  void plan_alone(const QueryBlock& block, int worker) {
+    if (block.groups() > 0) {
+      block.pack();
+      block.score_all();
+    }
+    for (std::int64_t index = 0; index < block.count(); ++index) write_row(block, index, worker);
+  }
+
+  void probe() {
+    for (std::size_t a = 0; a < batch_.asks.size(); ++a) batch_.table[a].largest_key = largest_key(a);
+    for_blocks([&](std::int64_t b, int worker) {
+      const QueryBlock block = block_at(b, scratch(worker));
+      if (block.groups() == 0) return;
+      block.pack();
+      if (block.cannot_overflow(batch_.table[block.ask()].largest_key)) return;
+      block.score_all();
+      for (std::int64_t index = 0; index < block.count(); ++index) note_nan(block, index);
+    });
+  }
+
+  // One look at every key that any query sees is cheaper than scoring twice.
+  float largest_key(std::size_t ask) const {
+    const PooledKeys& pooled = batch_.asks[ask].layer->pooled;
+    if (std::isfinite(pooled.max_abs)) return pooled.max_abs;
+    PooledKeys seen = pooled;
+    seen.groups = groups_of(ask, 0, batch_.table[ask].queries);
+    if (seen.groups == 0) return 0.0f;
+    for (WorkerScratch& worker : work_.workers) worker.plan.largest = 0.0f;
+    const auto keep = [](float& largest, float magnitude) {
+      if (!(magnitude <= largest)) largest = magnitude;  // NaN stays
+    };
+    for_panels(Panels(seen).count(), Panels::kLanes * geometry_.index_dim(),
+               [&](std::int64_t first, std::int64_t panels, int worker) {
+                 keep(scratch(worker).largest,
+                      max_abs_of_panels(kernels_, seen, first, panels, scratch(worker).edge.data()));
+               });
+    float largest = 0.0f;
+    for (const WorkerScratch& worker : work_.workers) keep(largest, worker.plan.largest);
+    return largest;
+  }
+
+  std::span<const float> scores_of(const QueryBlock& block, std::int64_t index) const {
+    return block.scores(index, geometry_.groups(batch_.run_of(block.ask(), block.first() + index).tokens));
+  }
+
+  void note_nan(const QueryBlock& block, std::int64_t index) {
+    const std::int64_t query = block.first() + index;
+    if (batch_.needs_scores(batch_.run_of(block.ask(), query).tokens) && block.has_nan(scores_of(block, index)))
+      nan_scores_.note(batch_.table[block.ask()].first_query + query);
+  }
+
+  Status refuse_nan(std::int64_t query) const {
+    const AskTable::Place place = batch_.table.of_query(query);
+    const QueryBlock block = block_of({place.ask, place.number, 1}, scratch(0));
+    block.pack();
+    block.score_all();
+    const auto scores = scores_of(block, 0);
+    const std::int64_t group =
+        std::find_if(scores.begin(), scores.end(), [](float s) { return std::isnan(s); }) - scores.begin();
+    return nan_at(batch_, place.ask, place.number, group);
+  }
+
+  void write_row(const QueryBlock& block, std::int64_t index, int worker) const {
+    const VisibleRun run = batch_.run_of(block.ask(), block.first() + index);
+    const std::int64_t query = batch_.table[block.ask()].first_query + block.first() + index;
+    const Rows& rows = batch_.rows;
+    const std::span<std::int32_t> row(rows.positions + query * rows.stride, static_cast<std::size_t>(rows.stride));
+    const std::int64_t count = batch_.needs_scores(run.tokens)
+                                   ? emit_row(geometry_, run, select(scores_of(block, index), scratch(worker)), row)
+                                   : emit_dense_row(run, row);
+    rows.counts[query] = static_cast<std::int32_t>(count);
+  }
+
+  std::span<const std::int32_t> select(std::span<const float> scores, PlanScratch& scratch) const {
+    const std::span<std::int32_t> planned(scratch.planned.data(), static_cast<std::size_t>(scratch.planned.size()));
+    const std::span<std::int32_t> chosen =
+        planned.first(std::min(scores.size(), static_cast<std::size_t>(geometry_.budget_groups())));
+    // No error is left: NaN has been looked for, and there is room.
+    const std::int64_t count = *select_with(work_.kernels, scores, geometry_.budget_groups(), batch_.nan,
+                                            planned.subspan(chosen.size()), chosen);
+    return chosen.first(static_cast<std::size_t>(count));
+  }
+
+  static constexpr std::int64_t kBlocksPerWorker = 2;  // of a fair share: a larger block is divided itself
+  static constexpr std::int64_t kPartsPerWorker = 4;
+  static constexpr std::int64_t kPartPanels = 4;  // parts are multiples of what the kernels read at once
+  static constexpr std::int64_t kPartFlops = std::int64_t{1} << 20;  // some microseconds
+  static constexpr std::int64_t kFlopsPerEntry = 16;
+
+  const PlanBatch& batch_;
+  const Geometry& geometry_;
+  HostScratch& work_;
+  const ScoreKernels& kernels_;
+  std::int64_t all_work_ = 0;
+  FirstFault nan_scores_;
+};
+
+}  // namespace
+
+Status plan_batch(const PlanBatch& batch, HostScratch& scratch) { return Planner(batch, scratch).run(); }
+
+}  // namespace seriatim

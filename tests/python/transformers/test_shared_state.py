@@ -78,6 +78,20 @@ def test_a_default_device_other_than_the_cpu_changes_nothing(enabled, family):
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", KINDS)
+def test_what_is_recorded_under_another_default_device_is_the_same(family, tmp_path):
+    model, ids = made(family), ids_of(family, 1, 70)
+    what = "dump" if family == "glm5_next" else "both"  # whose pools cannot be captured
+    for name, device in (("here", "cpu"), ("elsewhere", "meta")):
+        with torch.device(device), seriatim.record(model, tmp_path / name, what=what):
+            model(ids, use_cache=False)
+    files = sorted(path.name for path in (tmp_path / "here").iterdir())
+    assert files == sorted(path.name for path in (tmp_path / "elsewhere").iterdir()) and len(files) >= 2
+    for name in files:
+        assert (tmp_path / "here" / name).read_bytes() == (tmp_path / "elsewhere" / name).read_bytes(), name
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("family", KINDS)
 def test_other_defaults_of_the_process_change_nothing(enabled, family):
     model, ids = enabled(family), ids_of(family, 1, 70)
     wanted = in_steps(model, ids, [69, 1])

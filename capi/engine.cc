@@ -24,6 +24,20 @@ Status take_executor(const seriatim_engine_options& from, std::shared_ptr<Execut
   return {};
 }
 
+Status create_on_host(const seriatim_engine_options& options, seriatim_engine*& engine) {
+  Kernels kernels = default_kernels();
+  if (Status s = take_kernels(options.kernels, kernels); !s.ok()) return s;
+  std::shared_ptr<Executor> shared;
+  std::unique_ptr<WatchedExecutor> watched;
+  if (Status s = take_executor(options, shared); !s.ok()) return s;
+  if (options.executor != nullptr && options.executor->custom) watched = std::make_unique<WatchedExecutor>(*shared);
+  Executor& runs = watched != nullptr ? *watched : shared != nullptr ? *shared : serial_executor();
+  auto made = Engine::host(runs, kernels);
+  if (!made.ok()) return made.status();
+  engine = new seriatim_engine{std::move(shared), std::move(watched), std::move(*made), {}};
+  return {};
+}
+
 Status take_limits(const seriatim_step_limits* given, StepLimits& taken) {
   seriatim_step_limits limits;
   seriatim_step_limits_init(&limits);
@@ -63,17 +77,7 @@ seriatim_status seriatim_engine_create(const seriatim_engine_options* options, s
       if (Status s = take_struct("options", options, taken); !s.ok()) return s;
     }
     if (Status s = check_reserved("options", taken.reserved); !s.ok()) return s;
-    Kernels kernels = default_kernels();
-    if (Status s = take_kernels(taken.kernels, kernels); !s.ok()) return s;
-    std::shared_ptr<Executor> shared;
-    std::unique_ptr<WatchedExecutor> watched;
-    if (Status s = take_executor(taken, shared); !s.ok()) return s;
-    if (taken.executor != nullptr && taken.executor->custom) watched = std::make_unique<WatchedExecutor>(*shared);
-    Executor& runs = watched != nullptr ? *watched : shared != nullptr ? *shared : serial_executor();
-    auto made = Engine::host(runs, kernels);
-    if (!made.ok()) return made.status();
-    *engine = new seriatim_engine{std::move(shared), std::move(watched), std::move(*made), {}};
-    return {};
+    return create_on_host(taken, *engine);
   });
 }
 
@@ -86,7 +90,7 @@ seriatim_status seriatim_engine_bytes_for(const seriatim_engine* engine, const s
     if (Status s = take_limits(limits, taken); !s.ok()) return s;
     const auto scratch = engine->engine.bytes_for(geometry->geometry, taken);
     if (!scratch.ok()) return scratch.status();
-    const auto asks = AskScratch::bytes_for(taken.asks);
+    const auto asks = Asks::bytes_for(taken.asks);
     const auto sum = asks ? checked_add(*scratch, *asks) : asks;
     if (!sum) return Status::error(Code::kOverflow, "asks", "asks: bytes past 64 bits");
     *bytes = *sum;
@@ -101,7 +105,7 @@ seriatim_status seriatim_engine_reserve(seriatim_engine* engine, const seriatim_
     StepLimits taken;
     if (Status s = take_limits(limits, taken); !s.ok()) return s;
     if (const auto known = engine->engine.bytes_for(geometry->geometry, taken); !known.ok()) return known.status();
-    engine->scratch.reserve(taken.asks);
+    engine->asks.reserve(taken.asks);
     return engine->engine.reserve(geometry->geometry, taken);
   });
 }
@@ -109,7 +113,7 @@ seriatim_status seriatim_engine_reserve(seriatim_engine* engine, const seriatim_
 seriatim_status seriatim_engine_bytes(const seriatim_engine* engine, std::int64_t* bytes, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"engine", engine}, {"bytes", bytes}}); !s.ok()) return s;
-    *bytes = engine->engine.bytes() + engine->scratch.bytes();
+    *bytes = engine->engine.bytes() + engine->asks.bytes();
     return {};
   });
 }

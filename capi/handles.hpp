@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "ask_scratch.hpp"
+#include "asks.hpp"
 #include "seriatim.h"
 #include "seriatim/borrow.hpp"
 #include "seriatim/cache.hpp"
@@ -56,5 +56,12 @@ struct seriatim_engine {
   // What the engine uses, where the executor is a caller's.
   std::unique_ptr<seriatim::capi::WatchedExecutor> watched;
   seriatim::Engine engine;
-  seriatim::capi::AskScratch scratch;
+  seriatim::capi::Asks asks;
+
+  // What a caller's executor did wrong outweighs what came of it.
+  seriatim::Status after_work(seriatim::Status status) {
+    if (watched == nullptr) return status;
+    seriatim::Status fault = watched->take_fault();
+    return fault.ok() ? status : fault;
+  }
 };

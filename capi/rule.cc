@@ -25,8 +25,8 @@ std::int64_t seriatim_select_scratch_entries(std::int64_t groups) {
 
 seriatim_status seriatim_select(const float* scores, std::int64_t groups, std::int64_t keep, std::int32_t nan_policy,
                                 std::int32_t* scratch, std::int64_t scratch_entries, std::int32_t* chosen,
-                                std::int64_t chosen_entries, std::int64_t query, std::int64_t* count,
-                                seriatim_error* error) {
+                                std::int64_t chosen_entries, float* chosen_scores, std::int64_t query,
+                                std::int64_t* count, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"count", count}}); !s.ok()) return s;
     NanPolicy nan{};
@@ -37,7 +37,8 @@ seriatim_status seriatim_select(const float* scores, std::int64_t groups, std::i
     if (Status s = take_array("scores", scores, groups, all); !s.ok()) return s;
     if (Status s = take_array("scratch", scratch, scratch_entries, work); !s.ok()) return s;
     if (Status s = take_array("chosen", chosen, chosen_entries, out); !s.ok()) return s;
-    return give(select_groups(all, keep, nan, work, out, query), count);
+    const std::span<float> their_scores(chosen_scores, chosen_scores == nullptr ? 0 : out.size());
+    return give(select_groups(all, keep, nan, work, out, query, their_scores), count);
   });
 }
 

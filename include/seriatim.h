@@ -130,8 +130,8 @@ SERIATIM_API void seriatim_executor_callbacks_init(seriatim_executor_callbacks* 
 // The library's own threads; 0: as many as the process may use, at most 1024. Errors  INVALID_ARGUMENT. OUT_OF_MEMORY.
 SERIATIM_API seriatim_status seriatim_executor_create(int32_t threads, seriatim_executor** executor,
                                                       seriatim_error* error);
-// An engine's own pool. If run leaves a unit out, runs one twice or passes a worker out of range, the call that used it
-// ends with INVALID_ARGUMENT, names the executor and leaves its outputs unspecified. On error dispose is not called.
+// A pool of the caller's. If run leaves a unit out, runs one twice or passes a worker out of range, the call that used
+// it ends with INVALID_ARGUMENT, names the executor and leaves its outputs unspecified. On error dispose is not called.
 SERIATIM_API seriatim_status seriatim_executor_create_custom(const seriatim_executor_callbacks* callbacks,
                                                              seriatim_executor** executor, seriatim_error* error);
 SERIATIM_API seriatim_status seriatim_executor_concurrency(const seriatim_executor* executor, int32_t* concurrency,
@@ -243,7 +243,7 @@ typedef struct seriatim_cache_options {
   seriatim_allocator* allocator;         // or NULL: the heap
   const char* kernels;                   // or NULL: as seriatim_kernels_chosen says
   int32_t reserve;                       // 1: take all pages' memory at once
-  int32_t index_only;  // 1: an index store, for keys and values that the engine keeps (borrowed layers)
+  int32_t index_only;  // 1: an index store, for keys and values that the caller keeps (borrowed layers)
 } seriatim_cache_options;
 
 typedef struct seriatim_cache_bytes {  // a page that several hold counts once
@@ -346,7 +346,7 @@ SERIATIM_API seriatim_status seriatim_transaction_commit_prefix(seriatim_transac
 SERIATIM_API seriatim_status seriatim_transaction_rollback(seriatim_transaction* transaction, seriatim_error* error);
 SERIATIM_API void seriatim_transaction_destroy(seriatim_transaction* transaction);  // rolls back what was not committed
 
-// ---- A layer to read: of a snapshot, as a transaction has staged it, or of the engine's own memory
+// ---- A layer to read: of a snapshot, as a transaction has staged it, or of the caller's own memory
 
 typedef struct seriatim_borrowed seriatim_borrowed;
 
@@ -374,7 +374,7 @@ SERIATIM_API seriatim_status seriatim_layer_run(const seriatim_layer* layer, int
 SERIATIM_API seriatim_status seriatim_layer_token(const seriatim_layer* layer, int64_t position, int64_t kv_head,
                                                   seriatim_token* token, seriatim_error* error);
 
-// ---- Borrowed layer: keys and values that the engine keeps, in arrays or pages of its own. Nothing is copied.
+// ---- Borrowed layer: keys and values that the caller keeps, in arrays or pages of its own. Nothing is copied.
 
 // Every axis but the last may have any stride: an array [heads, T, dim] is handed over as its view [T, heads, dim]. The
 // elements of the last axis are neighbours. Slot s is where token s of the array lies, or token s mod page_tokens of
@@ -395,7 +395,7 @@ typedef struct seriatim_borrowed_tensors {
   int64_t key_page_count;
   int64_t value_page_count;
   int64_t first_slot;  // of the run's first token: past left padding, or past a prefix that is gone
-  // The index: panels that the engine keeps, or another layer's of the same run, as an index store's; with neither the
+  // The index: panels that the caller keeps, or another layer's of the same run, as an index store's; with neither the
   // layer attends rows that another one planned.
   const seriatim_tensor* panels;  // [panels, index_dim, 16] in index_dtype, dense, or NULL
   int64_t first_group;            // of the run: lane first_group % 16 of panel first_group / 16
@@ -422,7 +422,7 @@ SERIATIM_API void seriatim_borrowed_destroy(seriatim_borrowed* borrowed);
 // Bytes of the panels that hold `groups` finished index keys. Errors  INVALID_ARGUMENT: groups. OVERFLOW.
 SERIATIM_API seriatim_status seriatim_panels_bytes(const seriatim_geometry* geometry, int64_t groups, int64_t* bytes,
                                                    seriatim_error* error);
-// Finished index keys into panels of the engine's; lanes past the last group are zeros.
+// Finished index keys into panels of the caller's; lanes past the last group are zeros.
 // Takes   pooled [G, index_dim] in index_dtype; panels of seriatim_panels_bytes of them or more, 64-byte aligned
 // Errors  INVALID_ARGUMENT. Nothing is written.
 SERIATIM_API seriatim_status seriatim_pack_panels(const seriatim_geometry* geometry, const seriatim_tensor* pooled,
@@ -545,6 +545,30 @@ SERIATIM_API seriatim_status seriatim_prepare_index_queries(const seriatim_geome
                                                             const int64_t* positions, int64_t query_count,
                                                             const int32_t* coordinates, const seriatim_tensor* prepared,
                                                             seriatim_error* error);
+
+// ---- Attend in halves: for those who share the splits of a row out, among processes or kernels of their own
+
+// A split is 128 entries of a row, counted from its start. What it gives a query, f32, one after the other: m
+// [query_heads], the largest logit; den [query_heads], the sum of exp(logit - m); o [query_heads][value_dim], the
+// values weighted by exp(logit - m). Past a row's end m is -inf, the others 0. Any ranges of splits, computed anywhere
+// and laid side by side, fold to the bits of seriatim_attend.
+// Gives   the floats of one query and one split: P
+SERIATIM_API seriatim_status seriatim_partial_floats(const seriatim_geometry* geometry, int64_t* floats,
+                                                     seriatim_error* error);
+// Gives   partials [Q][splits][P] = [partials_floats], of splits first_split and on
+// Errors  as seriatim_attend. INVALID_ARGUMENT: a negative split, partials of another size.
+SERIATIM_API seriatim_status seriatim_attend_partials(seriatim_engine* engine, const seriatim_attend_ask* ask,
+                                                      const seriatim_const_rows* rows, int64_t first_split,
+                                                      int64_t splits, float* partials, int64_t partials_floats,
+                                                      seriatim_error* error);
+// Folds all splits of Q queries in order, after the sinks.
+// Takes   partials [Q][splits][P] = [partials_floats]; sinks [sink_count] = [query_heads], or NULL with 0
+// Gives   output [Q, query_heads, value_dim] and lse [Q, query_heads] as seriatim_attend. Errors  as above.
+SERIATIM_API seriatim_status seriatim_fold_partials(seriatim_engine* engine, const seriatim_geometry* geometry,
+                                                    const float* partials, int64_t partials_floats, int64_t splits,
+                                                    const float* sinks, int64_t sink_count,
+                                                    const seriatim_tensor* output, const seriatim_tensor* lse,
+                                                    seriatim_error* error);
 
 #ifdef __cplusplus
 }  // extern "C"

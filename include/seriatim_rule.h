@@ -18,12 +18,12 @@ extern "C" {
 SERIATIM_API int64_t seriatim_select_scratch_entries(int64_t groups);
 // The min(keep, groups) best groups, score descending and then group ascending, handed out ascending.
 // Gives   chosen[0 .. *count); what lies past them is untouched. Fewer than min(keep, groups) where NaN groups
-//         are excluded.
+//         are excluded. chosen_scores[0 .. *count) [chosen_entries]: their scores, or NULL.
 // Errors  INVALID_ARGUMENT: keep negative, chosen or scratch too small. NOT_A_NUMBER: index = the first NaN's group.
 SERIATIM_API seriatim_status seriatim_select(const float* scores, int64_t groups, int64_t keep, int32_t nan_policy,
                                              int32_t* scratch, int64_t scratch_entries, int32_t* chosen,
-                                             int64_t chosen_entries, int64_t query, int64_t* count,
-                                             seriatim_error* error);
+                                             int64_t chosen_entries, float* chosen_scores, int64_t query,
+                                             int64_t* count, seriatim_error* error);
 // Chosen groups -> positions, the raw tail last.
 // Takes   groups strictly ascending; row of row_capacity entries or more
 // Gives   row[0 .. *count) ascending, -1 up to row_entries

@@ -1,6 +1,7 @@
 // What an engine brings of its own: threads and memory; and readers beside a writer.
 #define _POSIX_C_SOURCE 200112L
 
+#include <fenv.h>
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -179,6 +180,35 @@ static void an_engines_own_threads_give_the_same_bits(const seriatim_layer* laye
   CHECK_OK(answer_batch(layer, &tokens, engine, &got, &error));
   CHECK(same_answer(&got, &wanted, kTokens));
   seriatim_engine_destroy(engine);
+}
+
+// Whatever mode the process left behind: the bits are the same, and the mode is given back. The pool's threads are made
+// in that mode.
+static void a_callers_floating_point_mode_changes_nothing(const seriatim_layer* layer) {
+  static const int modes[] = {FE_UPWARD, FE_DOWNWARD, FE_TOWARDZERO};
+  size_t i;
+  fill_batch(&tokens, 1, 0, 0, kTokens);
+  for (i = 0; i < sizeof modes / sizeof modes[0]; ++i) {
+    pool threads = {kNone, 0, 0};
+    seriatim_engine_options options;
+    seriatim_engine* engines[2] = {NULL, NULL};
+    int given_back, e;
+    CHECK(fesetround(modes[i]) == 0);
+    seriatim_engine_options_init(&options);
+    options.threads = 2;
+    CHECK_OK(seriatim_engine_create(&options, &engines[0], &error));
+    options.threads = 1;
+    options.executor = new_executor(&threads);
+    CHECK_OK(seriatim_engine_create(&options, &engines[1], &error));
+    seriatim_executor_destroy(options.executor);
+    for (e = 0; e < 2; ++e) {
+      CHECK_OK(answer_batch(layer, &tokens, engines[e], &got, &error));
+      given_back = fegetround();
+      CHECK(given_back == modes[i] && same_answer(&got, &wanted, kTokens));
+      seriatim_engine_destroy(engines[e]);
+    }
+  }
+  CHECK(fesetround(FE_TONEAREST) == 0);
 }
 
 static void a_faulty_executor_is_named(const seriatim_layer* layer) {
@@ -372,6 +402,7 @@ int main(void) {
   layer = layer_of_snapshot(snapshot, 0);
   CHECK_OK(answer_batch(&layer, &tokens, engine, &wanted, &error));
   an_engines_own_threads_give_the_same_bits(&layer);
+  a_callers_floating_point_mode_changes_nothing(&layer);
   a_faulty_executor_is_named(&layer);
   callbacks_that_are_refused();
   an_engines_own_memory_is_counted_and_returned(geometry);

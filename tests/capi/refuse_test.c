@@ -65,16 +65,16 @@ static void nothing_that_is_needed_may_be_null(const setup* s) {
   CHECK_FAILS(seriatim_kernels_chosen(NULL, &error), SERIATIM_INVALID_ARGUMENT, "name");
   CHECK_FAILS(seriatim_tensor_dense(NULL, SERIATIM_F32, 1, &number, NULL, &error), SERIATIM_INVALID_ARGUMENT, "tensor");
   CHECK_FAILS(seriatim_executor_create(0, NULL, &error), SERIATIM_INVALID_ARGUMENT, "executor");
-  CHECK_FAILS(seriatim_select(NULL, 1, 1, 0, scratch, 1, scratch, 1, -1, &number, &error), SERIATIM_INVALID_ARGUMENT,
-              "scores");
-  CHECK_FAILS(seriatim_select(&one, 1, 1, 0, scratch, 1, NULL, 1, -1, &number, &error), SERIATIM_INVALID_ARGUMENT,
+  CHECK_FAILS(seriatim_select(NULL, 1, 1, 0, scratch, 1, scratch, 1, NULL, -1, &number, &error),
+              SERIATIM_INVALID_ARGUMENT, "scores");
+  CHECK_FAILS(seriatim_select(&one, 1, 1, 0, scratch, 1, NULL, 1, NULL, -1, &number, &error), SERIATIM_INVALID_ARGUMENT,
               "chosen");
-  CHECK_FAILS(seriatim_select(&one, 1, 1, 0, NULL, 1, scratch, 1, -1, &number, &error), SERIATIM_INVALID_ARGUMENT,
+  CHECK_FAILS(seriatim_select(&one, 1, 1, 0, NULL, 1, scratch, 1, NULL, -1, &number, &error), SERIATIM_INVALID_ARGUMENT,
               "scratch");
-  CHECK_FAILS(seriatim_select(&one, 1, 1, 0, scratch, 1, scratch, 1, -1, NULL, &error), SERIATIM_INVALID_ARGUMENT,
+  CHECK_FAILS(seriatim_select(&one, 1, 1, 0, scratch, 1, scratch, 1, NULL, -1, NULL, &error), SERIATIM_INVALID_ARGUMENT,
               "count");
-  CHECK_FAILS(seriatim_select(&one, -1, 1, 0, scratch, 1, scratch, 1, -1, &number, &error), SERIATIM_INVALID_ARGUMENT,
-              "scores");
+  CHECK_FAILS(seriatim_select(&one, -1, 1, 0, scratch, 1, scratch, 1, NULL, -1, &number, &error),
+              SERIATIM_INVALID_ARGUMENT, "scores");
   CHECK_FAILS(seriatim_check_row(NULL, 0, 1, scratch, 1, 1, -1, &error), SERIATIM_INVALID_ARGUMENT, "geometry");
   CHECK_FAILS(seriatim_cache_create(NULL, &cache_options, &cache, &error), SERIATIM_INVALID_ARGUMENT, "geometry");
   CHECK_FAILS(seriatim_cache_create(s->geometry, NULL, &cache, &error), SERIATIM_INVALID_ARGUMENT, "options");

@@ -10,11 +10,13 @@ static void selects_by_score_then_by_time(void) {
   const float scores[6] = {1.0f, 3.0f, 2.0f, 3.0f, 3.0f, -0.0f};
   int32_t scratch[6];
   int32_t chosen[4] = {9, 9, 9, 9};
+  float told[4] = {9.0f, 9.0f, 9.0f, 9.0f};
   int64_t count = -1;
   CHECK(seriatim_select_scratch_entries(6) == 6 && seriatim_select_scratch_entries(-1) == -1);
-  CHECK_OK(seriatim_select(scores, 6, 2, SERIATIM_NAN_REFUSE, scratch, 6, chosen, 4, -1, &count, &error));
+  CHECK_OK(seriatim_select(scores, 6, 2, SERIATIM_NAN_REFUSE, scratch, 6, chosen, 4, told, -1, &count, &error));
   CHECK(count == 2 && chosen[0] == 1 && chosen[1] == 3 && chosen[2] == 9);
-  CHECK_OK(seriatim_select(NULL, 0, 2, SERIATIM_NAN_REFUSE, NULL, 0, NULL, 0, -1, &count, &error));
+  CHECK(told[0] == 3.0f && told[1] == 3.0f && told[2] == 9.0f);
+  CHECK_OK(seriatim_select(NULL, 0, 2, SERIATIM_NAN_REFUSE, NULL, 0, NULL, 0, NULL, -1, &count, &error));
   CHECK(count == 0);
 }
 
@@ -23,13 +25,13 @@ static void a_nan_is_refused_or_excluded(void) {
   int32_t scratch[3];
   int32_t chosen[3] = {9, 9, 9};
   int64_t count = -1;
-  CHECK_FAILS(seriatim_select(scores, 3, 3, SERIATIM_NAN_REFUSE, scratch, 3, chosen, 3, 5, &count, &error),
+  CHECK_FAILS(seriatim_select(scores, 3, 3, SERIATIM_NAN_REFUSE, scratch, 3, chosen, 3, NULL, 5, &count, &error),
               SERIATIM_NOT_A_NUMBER, "scores");
   CHECK(error.row == 5 && error.index == 1 && count == -1 && chosen[0] == 9);
-  CHECK_OK(seriatim_select(scores, 3, 3, SERIATIM_NAN_EXCLUDE, scratch, 3, chosen, 3, 5, &count, &error));
+  CHECK_OK(seriatim_select(scores, 3, 3, SERIATIM_NAN_EXCLUDE, scratch, 3, chosen, 3, NULL, 5, &count, &error));
   CHECK(count == 2 && chosen[0] == 0 && chosen[1] == 2);
-  CHECK_FAILS(seriatim_select(scores, 3, 3, 2, scratch, 3, chosen, 3, 5, &count, &error), SERIATIM_INVALID_ARGUMENT,
-              "nan_policy");
+  CHECK_FAILS(seriatim_select(scores, 3, 3, 2, scratch, 3, chosen, 3, NULL, 5, &count, &error),
+              SERIATIM_INVALID_ARGUMENT, "nan_policy");
 }
 
 static void rows_are_expanded_and_judged(const seriatim_geometry* geometry) {

@@ -11,7 +11,8 @@ int main(void) {
   int64_t count = 0;
   seriatim_error error;
   seriatim_error_init(&error);
-  if (seriatim_select(scores, 5, 2, SERIATIM_NAN_REFUSE, scratch, 5, chosen, 2, -1, &count, &error) != SERIATIM_OK) {
+  if (seriatim_select(scores, 5, 2, SERIATIM_NAN_REFUSE, scratch, 5, chosen, 2, NULL, -1, &count, &error) !=
+      SERIATIM_OK) {
     printf("consumer: %s\n", error.message);
     return 1;
   }

@@ -1,9 +1,7 @@
 // seriatim cache info FILE, seriatim cache verify FILE.
-#include <fmt/format.h>
-
-#include <cstdio>
-
 #include "commands.hpp"
+#include "file/bytes.hpp"
+#include "print.hpp"
 #include "seriatim/cache_file.hpp"
 
 namespace seriatim::cli {
@@ -13,26 +11,26 @@ void print_geometry(const CacheFileInfo& info) {
   const Geometry& g = info.geometry;
   std::int64_t indexed = 0;
   for (const LayerParameters& layer : info.options.layers) indexed += layer.indexed ? 1 : 0;
-  fmt::print("layers          {} ({} with an index)\n", info.options.layers.size(), indexed);
-  fmt::print("keys, values    {} heads of {} and {}, {}{}\n", g.kv_heads(), g.head_dim(), g.value_dim(),
+  print("layers          {} ({} with an index)\n", info.options.layers.size(), indexed);
+  print("keys, values    {} heads of {} and {}, {}{}\n", g.kv_heads(), g.head_dim(), g.value_dim(),
              dtype_name(g.kv_dtype()), g.values_alias_keys() ? ", values alias keys" : "");
-  fmt::print("index keys      {} dims, {} rotate, {}, groups of {}\n", g.index_dim(), g.index_rotary_dim(),
+  print("index keys      {} dims, {} rotate, {}, groups of {}\n", g.index_dim(), g.index_rotary_dim(),
              dtype_name(g.index_dtype()), g.group_tokens());
 }
 
 void print_info(const CacheFileInfo& info) {
-  fmt::print("version         1\n");
+  print("version         1\n");
   print_geometry(info);
-  fmt::print("token pages     {} x {} bytes, {} tokens each\n", info.token_pages, info.token_page_bytes,
+  print("token pages     {} x {} bytes, {} tokens each\n", info.token_pages, info.token_page_bytes,
              info.options.page_tokens);
-  fmt::print("pooled pages    {} x {} bytes\n", info.pooled_pages, info.pooled_page_bytes);
-  fmt::print("file            {} bytes{}\n", info.file_bytes, info.mappable ? "" : ", not aligned for mapping");
-  fmt::print("sequences       {}\n", info.sequences.size());
+  print("pooled pages    {} x {} bytes\n", info.pooled_pages, info.pooled_page_bytes);
+  print("file            {} bytes{}\n", info.file_bytes, info.mappable ? "" : ", not aligned for mapping");
+  print("sequences       {}\n", info.sequences.size());
   for (const auto& [id, run] : info.sequences) {
     if (run.tokens == 0) {
-      fmt::print("  {:>12}  empty at {}\n", id, run.anchor);
+      print("  {:>12}  empty at {}\n", id, run.anchor);
     } else {
-      fmt::print("  {:>12}  {} tokens, positions {}..{}\n", id, run.tokens, run.anchor, run.anchor + run.tokens - 1);
+      print("  {:>12}  {} tokens, positions {}..{}\n", id, run.tokens, run.anchor, run.anchor + run.tokens - 1);
     }
   }
 }
@@ -46,14 +44,14 @@ int cache_info(const std::string& file) {
   return kAgrees;
 }
 
-int cache_verify(const std::string& file) {
-  const Status status = verify_cache_file(file);
+int cache_verify(const std::string& path) {
+  const Status status = verify_cache_file(path);
   if (!status.ok()) {
     refuse(status);
     const bool judged = status.code() == Code::kCorrupt || status.code() == Code::kNotFinite;
     return judged ? kDisagrees : kBadInput;
   }
-  fmt::print("{}: whole\n", file);
+  print("{}: whole\n", file::shown_path(path));
   return kAgrees;
 }
 

@@ -1,4 +1,3 @@
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -7,10 +6,11 @@
 
 #include "check_report.hpp"
 #include "commands.hpp"
+#include "outputs.hpp"
 #include "page.hpp"
+#include "print.hpp"
 #include "progress.hpp"
 #include "seriatim/executor.hpp"
-#include "write_text.hpp"
 
 namespace seriatim::cli {
 namespace {
@@ -68,8 +68,8 @@ int explain(const std::string& name) {
   const auto promise = promise_named(name);
   if (!promise)
     return refuse(
-        Status::error(Code::kInvalidArgument, "explain", fmt::format("explain: there is no promise `{}`", name)));
-  fmt::print("{}: {}\n", promise_name(*promise), promise_text(*promise));
+        Status::error(Code::kInvalidArgument, "explain", formatted("explain: there is no promise `{}`", name)));
+  print("{}: {}\n", promise_name(*promise), promise_text(*promise));
   return kAgrees;
 }
 
@@ -79,6 +79,10 @@ int check(const CheckCommand& command) {
   if (!command.explain.empty()) return explain(command.explain);
   if (command.dump.empty())
     return refuse(Status::error(Code::kInvalidArgument, "dump", "dump: name the file to judge"));
+  if (Status s = admit_outputs({command.dump, command.against},
+                               {{"json", command.json}, {"html", command.html}, {"png", command.png}});
+      !s.ok())
+    return refuse(s);
   Case opened;
   if (Status s = open_case(command, opened); !s.ok()) return refuse(s);
   const auto executor = make_executor(command.threads);
@@ -99,20 +103,16 @@ int check(const CheckCommand& command) {
   }();
   if (!report.ok()) return refuse(report.status());
   const Judged judged{command.dump, command.against};
-  if (!command.json.empty()) {
-    if (Status s = write_text(command.json, conformance_text(conformance(judged, opened.rows(), *report))); !s.ok())
-      return refuse(s);
-  }
-  if (!command.html.empty()) {
-    const auto page = page_of(opened.rows(), *report, conformance(judged, opened.rows(), *report));
-    if (Status s = page.ok() ? write_text(command.html, *page) : page.status(); !s.ok()) return refuse(s);
-  }
-  if (!command.png.empty()) {
-    const auto picture = picture_of(opened.rows(), *report);
-    if (Status s = picture.ok() ? write_text(command.png, *picture) : picture.status(); !s.ok()) return refuse(s);
-  }
-  if (command.json != "-") std::fputs(table(judged, opened.rows(), *report, colourful()).c_str(), stdout);
-  return report->conforms() ? kAgrees : kDisagrees;
+  int code = report->conforms() ? kAgrees : kDisagrees;
+  const auto write = [&code](const std::string& path, const auto& text) {
+    if (Status s = text.ok() ? write_output(path, *text) : text.status(); !s.ok()) code = refuse(s);
+  };
+  if (command.json != "-") print(table(judged, opened.rows(), *report, colourful()));
+  const auto object = conformance(judged, opened.rows(), *report);
+  if (!command.json.empty()) write(command.json, Result<std::string>(conformance_text(object)));
+  if (!command.html.empty()) write(command.html, page_of(opened.rows(), *report, object));
+  if (!command.png.empty()) write(command.png, picture_of(opened.rows(), *report));
+  return code;
 }
 
 }  // namespace seriatim::cli

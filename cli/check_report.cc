@@ -1,6 +1,6 @@
+#include "base/format.hpp"
 #include "check_report.hpp"
-
-#include <fmt/format.h>
+#include "file/bytes.hpp"
 
 #include <cmath>
 
@@ -9,6 +9,7 @@ namespace {
 
 constexpr std::string_view kSchema = "seriatim/conformance/1";
 constexpr std::int64_t kShownFindings = 12;
+constexpr std::size_t kShownText = 400;  // of free text
 
 // JSON has no infinities; they are written as words.
 nlohmann::ordered_json number(double value) {
@@ -44,7 +45,7 @@ nlohmann::ordered_json arithmetic_object(const ArithmeticReport& a) {
 struct Paint {
   bool on;
   std::string operator()(std::string_view code, std::string_view text) const {
-    return on ? fmt::format("\033[{}m{}\033[0m", code, text) : std::string(text);
+    return on ? formatted("\033[{}m{}\033[0m", code, text) : std::string(text);
   }
 };
 
@@ -97,33 +98,33 @@ std::string table(const Judged& judged, const Selection& selection, const CheckR
   const Selection::About& about = selection.about();
   std::string text;
   const auto line = [&text](std::string_view name, const std::string& value) {
-    text += fmt::format("{:<12}{}\n", name, value);
+    text += formatted("{:<12}{}\n", name, value);
   };
-  line("dump", judged.dump);
-  if (!about.engine.empty()) line("engine", about.engine);
-  if (!judged.against.empty()) line("against", judged.against);
-  line("rule", fmt::format("{}; groups of {}, budget {}, anchor {}{}", rule_name(report.rule), about.group_tokens,
+  line("dump", file::shown_path(judged.dump));
+  if (!about.engine.empty()) line("engine", file::printable(about.engine, kShownText));
+  if (!judged.against.empty()) line("against", file::shown_path(judged.against));
+  line("rule", formatted("{}; groups of {}, budget {}, anchor {}{}", rule_name(report.rule), about.group_tokens,
                            about.budget_tokens, about.anchor,
-                           report.margin > 0 ? fmt::format("; margin {:g}", report.margin) : ""));
-  line("rows", fmt::format("{}, of {} {} each", report.rows, about.width,
+                           report.margin > 0 ? formatted("; margin {:g}", report.margin) : ""));
+  line("rows", formatted("{}, of {} {} each", report.rows, about.width,
                            about.unit == RowUnit::kGroup ? "groups" : "positions"));
-  text += fmt::format("\n{:<12}{:>10}{:>10}\n", "promise", "judged", "faults");
+  text += formatted("\n{:<12}{:>10}{:>10}\n", "promise", "judged", "faults");
   for (std::size_t i = 0; i < kPromises; ++i) {
     const auto promise = static_cast<Promise>(i);
     const CheckReport::Count& count = report.of(promise);
     const std::string why = not_judged(selection, report, promise);
     const std::string_view code = !why.empty() ? "2" : count.faults > 0 ? "31" : "32";
     text +=
-        paint(code, why.empty() ? fmt::format("{:<12}{:>10}{:>10}", promise_name(promise), count.judged, count.faults)
-                                : fmt::format("{:<12}not judged: {}", promise_name(promise), why));
+        paint(code, why.empty() ? formatted("{:<12}{:>10}{:>10}", promise_name(promise), count.judged, count.faults)
+                                : formatted("{:<12}not judged: {}", promise_name(promise), why));
     text += '\n';
   }
   if (report.near_rows > 0)
-    text += fmt::format("{:<12}{:>10} rows differ within the margin, by {:.2g} at most\n", "near", report.near_rows,
+    text += formatted("{:<12}{:>10} rows differ within the margin, by {:.2g} at most\n", "near", report.near_rows,
                         report.largest_near);
   if (report.arithmetic) {
     const ArithmeticReport& a = *report.arithmetic;
-    text += fmt::format(
+    text += formatted(
         "\noutputs of {} rows: {:.3g} from ours ({:.3g} admitted; {} ulp), {:.3g} from f64; ours {:.3g} from f64; "
         "worst in row {}\n",
         a.rows, a.relative, a.bound, a.ulp, a.relative_f64, a.own_f64, a.worst_row);
@@ -132,14 +133,15 @@ std::string table(const Judged& judged, const Selection& selection, const CheckR
   std::int64_t shown = 0;
   for (const Finding& finding : report.findings) {
     if (shown++ == kShownFindings) break;
-    text += fmt::format("row {}: {}: {}\n", finding.row, paint("31", promise_name(finding.promise)), finding.what);
+    text += formatted("row {}: {}: {}\n", finding.row, paint("31", promise_name(finding.promise)),
+                      file::printable(finding.what, kShownText));
   }
   if (std::ssize(report.findings) > kShownFindings)
-    text += fmt::format("... and {} findings more (--json and --html have them)\n",
+    text += formatted("... and {} findings more (--json and --html have them)\n",
                         std::ssize(report.findings) - kShownFindings);
   text += '\n' +
           (report.conforms() ? paint("32;1", "conforms")
-                             : paint("31;1", fmt::format("does not conform: {} of {} rows are at fault",
+                             : paint("31;1", formatted("does not conform: {} of {} rows are at fault",
                                                          report.faulty_rows, report.rows))) +
           '\n';
   return text;

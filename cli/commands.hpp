@@ -53,7 +53,7 @@ int check(const CheckCommand& command);
 
 // What is in a cache's file; whether it is whole (1: it is not).
 int cache_info(const std::string& file);
-int cache_verify(const std::string& file);
+int cache_verify(const std::string& path);
 
 // What devices there are and what each promises.
 int devices();

@@ -1,14 +1,13 @@
 // seriatim devices, and the device behind seriatim run --device.
 #include "seriatim/device.hpp"
 
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <optional>
 #include <utility>
 
 #include "commands.hpp"
 #include "device_path.hpp"
+#include "file/bytes.hpp"
+#include "print.hpp"
 
 namespace seriatim::cli {
 namespace {
@@ -61,13 +60,13 @@ Result<std::unique_ptr<ReplayPath>> device_path(const std::string& name, const C
 int devices() {
   const auto found = list_devices();
   if (!found.ok()) return refuse(found.status());
-  if (found->empty()) fmt::print("no device (OpenCL and CUDA were asked; pocl-opencl-icd has a driver for any CPU)\n");
+  if (found->empty()) print("no device (OpenCL and CUDA were asked; pocl-opencl-icd has a driver for any CPU)\n");
   for (const DeviceInfo& one : *found) {
-    const auto line = [](std::string_view name, const std::string& value) { fmt::print("  {:<26}{}\n", name, value); };
+    const auto line = [](std::string_view name, const std::string& value) { print("  {:<26}{}\n", name, value); };
     const auto promise = [&](std::string_view name, bool kept) { line(name, kept ? "yes" : "no"); };
-    fmt::print("{}  {}\n", one.name, one.product);
-    line("driver", one.driver);
-    line("memory", fmt::format("{} MiB, {} MiB in one piece", one.memory_bytes >> 20, one.largest_buffer_bytes >> 20));
+    print("{}  {}\n", one.name, file::printable(one.product));
+    line("driver", file::printable(one.driver));
+    line("memory", formatted("{} MiB, {} MiB in one piece", one.memory_bytes >> 20, one.largest_buffer_bytes >> 20));
     promise("fused multiply-add", one.fma);
     promise("division, square root", one.division);
     promise("subnormals", one.subnormals);

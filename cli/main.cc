@@ -1,17 +1,18 @@
 // seriatim: deterministic sparse attention from the command line.
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
+#include <sstream>
 
+#include "base/float_environment.hpp"
 #include "commands.hpp"
+#include "print.hpp"
 #include "seriatim/kernels.hpp"
 
 namespace seriatim::cli {
 
 int refuse(const Status& status) {
-  fmt::print(stderr, "seriatim: {}: {}\n", code_name(status.code()), status.message());
+  complain(formatted("seriatim: {}: {}", code_name(status.code()), status.message()));
   return kBadInput;
 }
 
@@ -145,7 +146,7 @@ void add_cache(CLI::App& app, CacheCommands& commands) {
 }
 
 std::string version() {
-  std::string text = fmt::format("seriatim {}\nkernels {} (SERIATIM_KERNELS forces one of:", SERIATIM_VERSION,
+  std::string text = formatted("seriatim {}\nkernels {} (SERIATIM_KERNELS forces one of:", SERIATIM_VERSION,
                                  default_kernels().name());
   for (const Kernels& kernels : Kernels::available()) text += ' ' + kernels.name();
   return text + ')';
@@ -168,7 +169,12 @@ int dispatch(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kAgrees : kBadInput;
+    std::ostringstream help;
+    std::ostringstream fault;
+    const int code = app.exit(error, help, fault);
+    print(help.str());
+    std::fputs(fault.str().c_str(), stderr);
+    return code == 0 ? kAgrees : kBadInput;
   }
   // A forced implementation that is not there must not go unnoticed.
   if (const auto kernels = Kernels::chosen(); !kernels.ok()) return refuse(kernels.status());
@@ -181,4 +187,9 @@ int dispatch(int argc, char** argv) {
 }  // namespace
 }  // namespace seriatim::cli
 
-int main(int argc, char** argv) { return seriatim::cli::dispatch(argc, argv); }
+int main(int argc, char** argv) {
+  // Also for what the tool itself computes of its reports.
+  seriatim::DefaultFloatEnvironment environment;
+  seriatim::cli::open_standard_streams();
+  return seriatim::cli::finished(seriatim::cli::dispatch(argc, argv));
+}

@@ -1,12 +1,11 @@
 #include "page.hpp"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <map>
 #include <set>
 
+#include "base/format.hpp"
 #include "page_assets.hpp"
 #include "png.hpp"
 #include "seriatim/check_picture.hpp"
@@ -33,7 +32,7 @@ constexpr std::array<Colour, kCells> kPalette{{{255, 255, 255, 0},
                                                {0xe0, 0x8a, 0x1e, 255}}};
 
 std::string colour_name(const Colour& colour) {
-  return fmt::format("#{:02x}{:02x}{:02x}", colour.red, colour.green, colour.blue);
+  return formatted("#{:02x}{:02x}{:02x}", colour.red, colour.green, colour.blue);
 }
 
 // Each row as `lines` lines of pixels.
@@ -111,7 +110,7 @@ std::string script_safe(const Json& object) {
   for (const char c :
        object.dump(-1, ' ', true, Json::error_handler_t::replace)) {  // ASCII alone: U+2028 is an escape, too
     if (c == '<' || c == '>' || c == '&') {
-      safe += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
+      safe += formatted("\\u{:04x}", static_cast<unsigned>(c));
     } else {
       safe += c;
     }

@@ -1,6 +1,6 @@
+#include "base/format.hpp"
 #include "progress.hpp"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -20,7 +20,7 @@ void Progress::operator()(std::string_view stage, std::int64_t done, std::int64_
   if (!terminal_ || now - started_ < 1s || now - drawn_ < 100ms) return;
   drawn_ = now;
   shown_ = true;
-  fmt::print(stderr, "\r\033[K{} {}/{}", stage, done, total);
+  std::fputs(formatted("\r\033[K{} {}/{}", stage, done, total).c_str(), stderr);
   std::fflush(stderr);
 }
 

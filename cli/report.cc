@@ -1,6 +1,6 @@
+#include "base/format.hpp"
+#include "file/bytes.hpp"
 #include "report.hpp"
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -8,6 +8,7 @@
 namespace seriatim::cli {
 namespace {
 
+constexpr std::size_t kShownText = 400;  // of free text
 constexpr Agreement kJudged[] = {Agreement::kExact, Agreement::kTie, Agreement::kNear, Agreement::kWrong};
 
 double largest_margin(const Replay& replay, Agreement agreement) {
@@ -21,10 +22,10 @@ double largest_margin(const Replay& replay, Agreement agreement) {
 std::string verdict_line(const Replay& replay) {
   if (replay.count(Agreement::kNotGiven) == replay.queries) return "the capture has no expected rows";
   std::string line =
-      fmt::format("{} exact, {} tie, {} near, {} wrong", replay.count(Agreement::kExact), replay.count(Agreement::kTie),
+      formatted("{} exact, {} tie, {} near, {} wrong", replay.count(Agreement::kExact), replay.count(Agreement::kTie),
                   replay.count(Agreement::kNear), replay.count(Agreement::kWrong));
   if (replay.count(Agreement::kNear) > 0) {
-    line += fmt::format(" (near: {:.2g} from the cut at most, {:.2g} admitted)",
+    line += formatted(" (near: {:.2g} from the cut at most, {:.2g} admitted)",
                         largest_margin(replay, Agreement::kNear), replay.margin);
   }
   return line;
@@ -40,7 +41,7 @@ const RowVerdict* first_wrong(const Replay& replay, std::int64_t& query) {
 
 std::string output_line(const Replay& replay) {
   if (!replay.output_compared) return "the capture has no expected output";
-  return fmt::format(
+  return formatted(
       "{:.3g} on the expected rows ({:.3g} admitted), {:.3g} on our own; relative to the largest |value|",
       replay.difference_expected_rows, replay.output_bound, replay.difference_own_rows);
 }
@@ -64,26 +65,26 @@ std::string table(const std::string& path, const Capture& capture, const Replay&
   const Geometry& g = capture.geometry;
   std::string text;
   const auto line = [&text](std::string_view name, const std::string& value) {
-    text += fmt::format("{:<18}{}\n", name, value);
+    text += formatted("{:<18}{}\n", name, value);
   };
-  line("capture", path);
-  if (!capture.source.empty()) line("source", capture.source);
-  line("geometry", fmt::format("groups of {}, budget {}; {} x {} heads of {} ({}); index {} heads of {} ({})",
+  line("capture", file::shown_path(path));
+  if (!capture.source.empty()) line("source", file::printable(capture.source, kShownText));
+  line("geometry", formatted("groups of {}, budget {}; {} x {} heads of {} ({}); index {} heads of {} ({})",
                                g.group_tokens(), g.budget_tokens(), g.query_heads(), g.kv_heads(), g.head_dim(),
                                dtype_name(g.kv_dtype()), g.index_heads(), g.index_dim(), dtype_name(g.index_dtype())));
-  line("tokens", fmt::format("{} from position {}", capture.tokens(), capture.anchor));
-  line("queries", fmt::format("{}: {} dense rows, {} sparse", replay.queries, replay.done.dense_rows,
+  line("tokens", formatted("{} from position {}", capture.tokens(), capture.anchor));
+  line("queries", formatted("{}: {} dense rows, {} sparse", replay.queries, replay.done.dense_rows,
                               replay.queries - replay.done.dense_rows));
-  line("groups", fmt::format("{} scored, {} selected, {} dropped; {} row tokens read", replay.done.groups_scored,
+  line("groups", formatted("{} scored, {} selected, {} dropped; {} row tokens read", replay.done.groups_scored,
                              replay.done.groups_selected, replay.groups_dropped, replay.done.row_tokens));
   line("rows", verdict_line(replay));
   std::int64_t query = 0;
   if (const RowVerdict* wrong = first_wrong(replay, query)) {
-    line("first wrong", fmt::format("query {} at position {}: {}", query,
+    line("first wrong", formatted("query {} at position {}: {}", query,
                                     capture.query_positions[static_cast<std::size_t>(query)], wrong->reason));
   }
   line("output difference", output_line(replay));
-  line("bytes", fmt::format("keys and values {}, raw index keys {}, pooled keys {}, tables {}, scratch {}",
+  line("bytes", formatted("keys and values {}, raw index keys {}, pooled keys {}, tables {}, scratch {}",
                             replay.bytes.keys_values, replay.bytes.raw_index_keys, replay.bytes.pooled_keys,
                             replay.bytes.tables, replay.scratch_bytes));
   line("rows digest", replay.rows_digest);

@@ -1,16 +1,13 @@
-#include <fmt/format.h>
-
-#include <cstdio>
-
 #include "check_report.hpp"
 #include "commands.hpp"
 #include "device_path.hpp"
+#include "outputs.hpp"
 #include "page.hpp"
+#include "print.hpp"
 #include "progress.hpp"
 #include "report.hpp"
 #include "seriatim/executor.hpp"
 #include "seriatim/replay.hpp"
-#include "write_text.hpp"
 
 namespace seriatim::cli {
 namespace {
@@ -43,12 +40,14 @@ Status write_page(const std::string& path, const RunOptions& options, Capture ca
   const auto report = seriatim::check(**rows, check_options);
   if (!report.ok()) return report.status();
   const auto page = page_of(**rows, *report, conformance({options.capture, options.capture}, **rows, *report));
-  return page.ok() ? write_text(path, *page) : page.status();
+  return page.ok() ? write_output(path, *page) : page.status();
 }
 
 }  // namespace
 
 int run(const RunOptions& options) {
+  if (Status s = admit_outputs({options.capture}, {{"out", options.out}, {"html", options.html}}); !s.ok())
+    return refuse(s);
   const auto capture = Capture::open(options.capture);
   if (!capture.ok()) return refuse(capture.status());
   const auto executor = make_executor(options.threads);
@@ -73,16 +72,14 @@ int run(const RunOptions& options) {
     return replay(*capture, replay_options);
   }();
   if (!done.ok()) return refuse(done.status());
-  if (!options.out.empty()) {
-    if (Status s = write_replay(options.out, *capture, *done); !s.ok()) return refuse(s);
-  }
-  if (!options.html.empty()) {
-    if (Status s = write_page(options.html, options, *capture, *done, *executor); !s.ok()) return refuse(s);
-  }
-  const std::string text =
-      options.json ? json(options.capture, *capture, *done) : table(options.capture, *capture, *done);
-  std::fputs(text.c_str(), stdout);
-  return done->agrees() ? kAgrees : kDisagrees;
+  int code = done->agrees() ? kAgrees : kDisagrees;
+  const auto note = [&code](const Status& status) {
+    if (!status.ok()) code = refuse(status);
+  };
+  print(options.json ? json(options.capture, *capture, *done) : table(options.capture, *capture, *done));
+  if (!options.out.empty()) note(write_replay(options.out, *capture, *done));
+  if (!options.html.empty()) note(write_page(options.html, options, *capture, *done, *executor));
+  return code;
 }
 
 }  // namespace seriatim::cli

@@ -1,11 +1,10 @@
-#include <fmt/format.h>
-
-#include <cstdio>
 #include <cstring>
 #include <new>
 #include <vector>
 
 #include "commands.hpp"
+#include "outputs.hpp"
+#include "print.hpp"
 #include "progress.hpp"
 #include "seriatim/file.hpp"
 #include "seriatim/geometry.hpp"
@@ -15,7 +14,7 @@ namespace seriatim::cli {
 namespace {
 
 Status bad(std::string_view argument, std::string_view what) {
-  return Status::error(Code::kInvalidArgument, argument, fmt::format("{}: {}", argument, what));
+  return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, what));
 }
 
 Result<Geometry> rule_geometry(const SelectOptions& options) {
@@ -35,18 +34,18 @@ struct Scores {
 Result<Scores> admit_scores(const NpyArray& array) {
   const ConstTensor& view = array.view();
   if (view.dtype != DType::kF32)
-    return bad("scores", fmt::format("dtype {} where f32 is needed", dtype_name(view.dtype)));
+    return bad("scores", formatted("dtype {} where f32 is needed", dtype_name(view.dtype)));
   if (view.rank == 1) return Scores{dense_view(view.data, DType::kF32, {1, view.shape[0]}), 1, view.shape[0]};
   if (view.rank == 2) return Scores{view, view.shape[0], view.shape[1]};
-  return bad("scores", fmt::format("rank {} where [G] or [Q, G] is needed", view.rank));
+  return bad("scores", formatted("rank {} where [G] or [Q, G] is needed", view.rank));
 }
 
 void print_summary(const Geometry& geometry, VisibleRun run, std::int64_t query, std::span<const std::int32_t> row) {
   const std::int64_t tail = geometry.tail_tokens(run.tokens);
   const std::int64_t chosen = (static_cast<std::int64_t>(row.size()) - tail) / geometry.group_tokens();
-  fmt::print("row {}: {} tokens", query, row.size());
-  if (!row.empty()) fmt::print(" in {}..{}", row.front(), row.back());
-  fmt::print("; {} of {} groups, tail {}{}\n", chosen, geometry.groups(run.tokens), tail,
+  print("row {}: {} tokens", query, row.size());
+  if (!row.empty()) print(" in {}..{}", row.front(), row.back());
+  print("; {} of {} groups, tail {}{}\n", chosen, geometry.groups(run.tokens), tail,
              static_cast<std::int64_t>(row.size()) == run.tokens ? "; dense" : "");
 }
 
@@ -82,7 +81,7 @@ Result<Planned> select_file(const SelectOptions& options, const Geometry& geomet
   run = {options.anchor, options.visible.value_or(scores->groups * geometry.group_tokens())};
   if (Status s = geometry.check_run(run); !s.ok()) return s;
   if (geometry.groups(run.tokens) > scores->groups) {
-    return bad("scores", fmt::format("{} groups where {} visible tokens have {}", scores->groups, run.tokens,
+    return bad("scores", formatted("{} groups where {} visible tokens have {}", scores->groups, run.tokens,
                                      geometry.groups(run.tokens)));
   }
   return plan_all(geometry, *scores, run, options.nan);
@@ -91,6 +90,7 @@ Result<Planned> select_file(const SelectOptions& options, const Geometry& geomet
 }  // namespace
 
 int select(const SelectOptions& options) try {
+  if (Status s = admit_outputs({options.scores}, {{"out", options.out}}); !s.ok()) return refuse(s);
   const auto geometry = rule_geometry(options);
   if (!geometry.ok()) return refuse(geometry.status());
   VisibleRun run;

@@ -128,4 +128,16 @@ class NpyArray {
 // Errors  kUnsupported: bf16, which .npy has no name for; otherwise as write_safetensors.
 Status write_npy(const std::string& path, const ConstTensor& array);
 
+// Bytes as they are. This and every other output of the library follow symbolic links; a file that is replaced hands on
+// its mode, and its owner and group where the system allows it (not hard links, access lists or extended attributes); a
+// device or a FIFO is written in place, and a FIFO that nobody opens for reading within five seconds is refused.
+// Temporary files that a killed writer of the same path has left are removed. Errors  kInvalidArgument: the path holds
+// NUL; kIo, kOutOfMemory.
+Status write_file(const std::string& path, std::span<const std::byte> bytes);
+
+// What can be said beforehand of an output to `path`: that it is no directory, that its directory is there, that both
+// may be written. Changes nothing.
+// Errors  as write_file.
+Status check_output(const std::string& path);
+
 }  // namespace seriatim

@@ -22,7 +22,7 @@ using CopySlots = void (*)(const Geometry&, const Layout&, const std::byte*, std
 // Writes pages of one kind. Slots that are nobody's, and padding, are written as zeros.
 class PageWriter {
  public:
-  PageWriter(const Store& store, file::AtomicFile& file) : store_(store), file_(file) {}
+  PageWriter(const Store& store, file::OutputFile& file) : store_(store), file_(file) {}
 
   Status write(const std::vector<PlannedPage>& pages, std::int64_t page_bytes, std::int64_t page_slots, bool padded,
                CopySlots copy_slots, std::vector<std::uint64_t>& hashes) {
@@ -53,7 +53,7 @@ class PageWriter {
   }
 
   const Store& store_;
-  file::AtomicFile& file_;
+  file::OutputFile& file_;
   std::vector<std::byte> clean_;
 };
 
@@ -106,8 +106,7 @@ Status save_states(const Store& store, std::span<const SavedSequence> sequences,
   SmallSections small = small_sections(store, plan);
   const auto header = header_bytes(describe(store.geometry, store.layout.page_tokens), shapes_of(store, plan));
   if (!header.ok()) return header.status();
-  remove_leftovers(path);
-  auto file = file::AtomicFile::create(path, calls);
+  auto file = file::OutputFile::create(path, calls);
   if (!file.ok()) return file.status();
   if (Status s = file->write(file::bytes_of(*header)); !s.ok()) return s;
   std::vector<std::uint64_t> token_hashes;

@@ -5,7 +5,7 @@
 #include <string>
 
 #include "cache/state.hpp"
-#include "file/atomic_file.hpp"
+#include "file/output_file.hpp"
 
 namespace seriatim {
 
@@ -20,9 +20,5 @@ Status save_states(const Store& store, std::span<const SavedSequence> sequences,
 
 // Cache::save of all sequences. Throws bad_alloc.
 Status save_cache(const Cache& cache, const std::string& path, file::FileCalls& calls);
-
-// Removes temporary files beside `path` that belong to processes which have ended. What cannot be removed stays. Throws
-// bad_alloc.
-void remove_leftovers(const std::string& path);
 
 }  // namespace seriatim

@@ -9,6 +9,7 @@
 #include "base/format.hpp"
 #include "base/half.hpp"
 #include "capture/capture_geometry.hpp"
+#include "file/bytes.hpp"
 
 namespace seriatim {
 namespace {
@@ -29,7 +30,7 @@ Status check_version(const SafetensorsFile& file) {
   if (version == kVersion) return {};
   if (version.empty()) return corrupt("metadata", "no `seriatim` key: this is not a capture");
   return Status::error(Code::kUnsupported, "metadata",
-                       formatted("metadata: `seriatim` is {:.64}, not {}", version, kVersion));
+                       formatted("metadata: `seriatim` is {}, not {}", file::printable(version), kVersion));
 }
 
 Result<std::int64_t> parse_anchor(const SafetensorsFile& file) {

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/format.hpp"
+#include "file/bytes.hpp"
 
 namespace seriatim {
 namespace {
@@ -67,7 +68,7 @@ class ObjectReader {
   Status finish() const {
     if (!fault_.empty()) return fault(Code::kCorrupt, fault_);
     for (const auto& item : object_.items()) {
-      if (!known_.contains(item.key())) return fault(Code::kUnsupported, formatted("unknown key {:.64}", item.key()));
+      if (!known_.contains(item.key())) return fault(Code::kUnsupported, formatted("unknown key {}", file::printable(item.key())));
     }
     return {};
   }

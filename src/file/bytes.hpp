@@ -33,7 +33,9 @@ inline std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span<const char>(text.data(), text.size()));
 }
 
-// Outside text for a one-line message: cut near `longest` bytes but between characters, control bytes as '?'.
+// Outside text for one line of a message or report, cut near `longest` bytes but between characters. What a terminal
+// would obey rather than show is written as an escape: control characters (\n, \x1b, \u009b), bytes that are not UTF-8
+// (\xff), the separators of lines and the marks that turn the direction of text (\u202e).
 std::string printable(std::string_view text, std::size_t longest = 48);
 
 // A path for a message.

@@ -11,9 +11,12 @@
 namespace seriatim::file {
 namespace {
 
-TEST(Printable, HidesControlBytesAndCutsBetweenCharacters) {
+TEST(Printable, WritesWhatATerminalObeysAsEscapesAndCutsBetweenCharacters) {
   EXPECT_EQ(printable("plain \xC3\xBC"), "plain \xC3\xBC");
-  EXPECT_EQ(printable(std::string("a\n\x1B[31m\0\x7F", 9)), "a??[31m??");
+  EXPECT_EQ(printable(std::string("a\n\x1B[31m\0\x7F", 9)), "a\\n\\x1b[31m\\x00\\x7f");
+  EXPECT_EQ(printable("\t\r \xC2\x9B \x9B \xE2\x80\xAE \xE2\x80\xA8 \xC0\x80 \xED\xA0\x80 \xF0\x9F\x98\x80"),
+            "\\t\\r \\u009b \\x9b \\u202e \\u2028 \\xc0\\x80 \\xed\\xa0\\x80 \xF0\x9F\x98\x80");
+  EXPECT_EQ(printable("cut off: \xE2\x82"), "cut off: \\xe2\\x82");
   EXPECT_EQ(printable(std::string(48, 'x')), std::string(48, 'x'));
   EXPECT_EQ(printable(std::string(49, 'x')), std::string(48, 'x') + "...");
   EXPECT_EQ(printable(std::string(47, 'x') + "\xC3\xBC"), std::string(47, 'x') + "...");

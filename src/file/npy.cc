@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "base/format.hpp"
-#include "file/atomic_file.hpp"
 #include "file/bytes.hpp"
 #include "file/dense.hpp"
 #include "file/input_file.hpp"
 #include "file/npy_header.hpp"
+#include "file/output_file.hpp"
 #include "seriatim/file.hpp"
 
 namespace seriatim {
@@ -128,7 +128,7 @@ Status write_npy(const std::string& path, const ConstTensor& array) {
       return Status::error(Code::kUnsupported, "array",
                            formatted("array: .npy has no name for {}", dtype_name(array.dtype)));
     }
-    Result<file::AtomicFile> out = file::AtomicFile::create(path);
+    Result<file::OutputFile> out = file::OutputFile::create(path);
     if (!out.ok()) return out.status();
     const auto shape = std::span(array.shape).first(static_cast<std::size_t>(array.rank));
     status = out->write(file::bytes_of(header_bytes(type->descr, shape)));

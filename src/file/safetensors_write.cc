@@ -7,9 +7,9 @@
 
 #include "base/checked.hpp"
 #include "base/format.hpp"
-#include "file/atomic_file.hpp"
 #include "file/bytes.hpp"
 #include "file/dense.hpp"
+#include "file/output_file.hpp"
 #include "file/safetensors_header.hpp"
 #include "seriatim/file.hpp"
 
@@ -101,7 +101,7 @@ Status write_safetensors(const std::string& path, const Metadata& metadata, std:
     }
     const Result<std::string> header = file::safetensors_header(metadata, listed, kAlignment);
     if (!header.ok()) return header.status();
-    Result<file::AtomicFile> out = file::AtomicFile::create(path);
+    Result<file::OutputFile> out = file::OutputFile::create(path);
     if (!out.ok()) return out.status();
     Status status = out->write(file::bytes_of(*header));
     for (const NamedTensor& named : tensors) {

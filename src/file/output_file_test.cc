@@ -1,4 +1,4 @@
-#include "file/atomic_file.hpp"
+#include "file/output_file.hpp"
 
 #include <gtest/gtest.h>
 
@@ -64,7 +64,7 @@ class FailingCalls : public FileCalls {
 };
 
 Status write_whole(const std::string& path, const Bytes& bytes, FileCalls& calls) {
-  Result<AtomicFile> file = AtomicFile::create(path, calls);
+  Result<OutputFile> file = OutputFile::create(path, calls);
   if (!file.ok()) return file.status();
   const std::span<const std::byte> all(bytes);
   Status status = file->write(all.first(all.size() / 2));
@@ -80,7 +80,7 @@ Bytes large() {
   return bytes;
 }
 
-TEST(AtomicFile, WritesANewFileAndReplacesAnOldOne) {
+TEST(OutputFile, WritesANewFileAndReplacesAnOldOne) {
   const Folder folder;
   for (const Bytes& bytes : {to_bytes("first"), large(), Bytes{}}) {
     ASSERT_TRUE(write_whole(folder / "file", bytes, system_file_calls()).ok());
@@ -89,11 +89,11 @@ TEST(AtomicFile, WritesANewFileAndReplacesAnOldOne) {
   }
 }
 
-TEST(AtomicFile, NothingShowsUnderTheNameBeforeCommit) {
+TEST(OutputFile, NothingShowsUnderTheNameBeforeCommit) {
   const Folder folder;
   ASSERT_TRUE(write_whole(folder / "file", kOld, system_file_calls()).ok());
   {
-    Result<AtomicFile> file = AtomicFile::create(folder / "file");
+    Result<OutputFile> file = OutputFile::create(folder / "file");
     ASSERT_TRUE(file.ok());
     ASSERT_TRUE(file->write(large()).ok());
     EXPECT_EQ(folder.names().size(), 2U);
@@ -103,7 +103,7 @@ TEST(AtomicFile, NothingShowsUnderTheNameBeforeCommit) {
   EXPECT_EQ(folder.names(), std::vector<std::string>{"file"});
 }
 
-TEST(AtomicFile, EveryFailingCallLeavesTheOldFileAndNoOther) {
+TEST(OutputFile, EveryFailingCallLeavesTheOldFileAndNoOther) {
   for (const Call call :
        {Call::kOpenDirectory, Call::kOpenFile, Call::kWrite, Call::kFsyncFile, Call::kClose, Call::kRename}) {
     for (const Bytes& bytes : {to_bytes("short"), large()}) {
@@ -122,7 +122,7 @@ TEST(AtomicFile, EveryFailingCallLeavesTheOldFileAndNoOther) {
   }
 }
 
-TEST(AtomicFile, ALaterFailingWriteLeavesTheOldFileToo) {
+TEST(OutputFile, ALaterFailingWriteLeavesTheOldFileToo) {
   const Folder folder;
   ASSERT_TRUE(write_whole(folder / "file", kOld, system_file_calls()).ok());
   for (int nth = 1;; ++nth) {
@@ -140,7 +140,7 @@ TEST(AtomicFile, ALaterFailingWriteLeavesTheOldFileToo) {
   EXPECT_EQ(slurp(folder / "file"), large());
 }
 
-TEST(AtomicFile, GoesOnAfterShortAndInterruptedWrites) {
+TEST(OutputFile, GoesOnAfterShortAndInterruptedWrites) {
   const Folder folder;
   FailingCalls calls(Call::kWrite, EINTR, 2);
   calls.write_limit = 7'001;
@@ -150,10 +150,10 @@ TEST(AtomicFile, GoesOnAfterShortAndInterruptedWrites) {
   EXPECT_EQ(slurp(folder / "file"), large());
 }
 
-TEST(AtomicFile, AFailedWriteCannotBeCommitted) {
+TEST(OutputFile, AFailedWriteCannotBeCommitted) {
   const Folder folder;
   FailingCalls calls(Call::kWrite);
-  Result<AtomicFile> file = AtomicFile::create(folder / "file", calls);
+  Result<OutputFile> file = OutputFile::create(folder / "file", calls);
   ASSERT_TRUE(file.ok());
   EXPECT_FALSE(file->write(large()).ok());
   EXPECT_EQ(file->write(kOld).code(), Code::kIo);
@@ -161,7 +161,7 @@ TEST(AtomicFile, AFailedWriteCannotBeCommitted) {
   EXPECT_FALSE(std::filesystem::exists(folder / "file"));
 }
 
-TEST(AtomicFile, AnUnsyncedDirectoryIsReportedThoughTheNewFileIsThere) {
+TEST(OutputFile, AnUnsyncedDirectoryIsReportedThoughTheNewFileIsThere) {
   const Folder folder;
   ASSERT_TRUE(write_whole(folder / "file", kOld, system_file_calls()).ok());
   FailingCalls calls(Call::kFsyncDirectory, EIO);
@@ -176,7 +176,7 @@ TEST(AtomicFile, AnUnsyncedDirectoryIsReportedThoughTheNewFileIsThere) {
   EXPECT_EQ(unable.fired(), 1);
 }
 
-TEST(AtomicFile, ALeftoverTemporaryFileIsNeitherUsedNorRemoved) {
+TEST(OutputFile, ALeftoverTemporaryFileIsNeitherUsedNorRemoved) {
   const Folder folder;
   FailingCalls calls(Call::kOpenFile, EEXIST);
   ASSERT_TRUE(write_whole(folder / "file", kOld, calls).ok());
@@ -184,9 +184,9 @@ TEST(AtomicFile, ALeftoverTemporaryFileIsNeitherUsedNorRemoved) {
   EXPECT_EQ(slurp(folder / "file"), kOld);
 }
 
-TEST(AtomicFile, RefusesDirectoriesThatAreNotThereAndTargetsThatAreOnes) {
+TEST(OutputFile, RefusesDirectoriesThatAreNotThereAndTargetsThatAreOnes) {
   const Folder folder;
-  EXPECT_EQ(AtomicFile::create(folder / "absent/file").status().code(), Code::kIo);
+  EXPECT_EQ(OutputFile::create(folder / "absent/file").status().code(), Code::kIo);
   std::filesystem::create_directory(folder / "target");
   EXPECT_EQ(write_whole(folder / "target", kOld, system_file_calls()).code(), Code::kIo);
   EXPECT_EQ(folder.names(), std::vector<std::string>{"target"});

@@ -13,16 +13,16 @@ void print_geometry(const CacheFileInfo& info) {
   for (const LayerParameters& layer : info.options.layers) indexed += layer.indexed ? 1 : 0;
   print("layers          {} ({} with an index)\n", info.options.layers.size(), indexed);
   print("keys, values    {} heads of {} and {}, {}{}\n", g.kv_heads(), g.head_dim(), g.value_dim(),
-             dtype_name(g.kv_dtype()), g.values_alias_keys() ? ", values alias keys" : "");
+        dtype_name(g.kv_dtype()), g.values_alias_keys() ? ", values alias keys" : "");
   print("index keys      {} dims, {} rotate, {}, groups of {}\n", g.index_dim(), g.index_rotary_dim(),
-             dtype_name(g.index_dtype()), g.group_tokens());
+        dtype_name(g.index_dtype()), g.group_tokens());
 }
 
 void print_info(const CacheFileInfo& info) {
   print("version         1\n");
   print_geometry(info);
   print("token pages     {} x {} bytes, {} tokens each\n", info.token_pages, info.token_page_bytes,
-             info.options.page_tokens);
+        info.options.page_tokens);
   print("pooled pages    {} x {} bytes\n", info.pooled_pages, info.pooled_page_bytes);
   print("file            {} bytes{}\n", info.file_bytes, info.mappable ? "" : ", not aligned for mapping");
   print("sequences       {}\n", info.sequences.size());

@@ -1,8 +1,9 @@
-#include "base/format.hpp"
 #include "check_report.hpp"
-#include "file/bytes.hpp"
 
 #include <cmath>
+
+#include "base/format.hpp"
+#include "file/bytes.hpp"
 
 namespace seriatim::cli {
 namespace {
@@ -104,24 +105,23 @@ std::string table(const Judged& judged, const Selection& selection, const CheckR
   if (!about.engine.empty()) line("engine", file::printable(about.engine, kShownText));
   if (!judged.against.empty()) line("against", file::shown_path(judged.against));
   line("rule", formatted("{}; groups of {}, budget {}, anchor {}{}", rule_name(report.rule), about.group_tokens,
-                           about.budget_tokens, about.anchor,
-                           report.margin > 0 ? formatted("; margin {:g}", report.margin) : ""));
+                         about.budget_tokens, about.anchor,
+                         report.margin > 0 ? formatted("; margin {:g}", report.margin) : ""));
   line("rows", formatted("{}, of {} {} each", report.rows, about.width,
-                           about.unit == RowUnit::kGroup ? "groups" : "positions"));
+                         about.unit == RowUnit::kGroup ? "groups" : "positions"));
   text += formatted("\n{:<12}{:>10}{:>10}\n", "promise", "judged", "faults");
   for (std::size_t i = 0; i < kPromises; ++i) {
     const auto promise = static_cast<Promise>(i);
     const CheckReport::Count& count = report.of(promise);
     const std::string why = not_judged(selection, report, promise);
     const std::string_view code = !why.empty() ? "2" : count.faults > 0 ? "31" : "32";
-    text +=
-        paint(code, why.empty() ? formatted("{:<12}{:>10}{:>10}", promise_name(promise), count.judged, count.faults)
-                                : formatted("{:<12}not judged: {}", promise_name(promise), why));
+    text += paint(code, why.empty() ? formatted("{:<12}{:>10}{:>10}", promise_name(promise), count.judged, count.faults)
+                                    : formatted("{:<12}not judged: {}", promise_name(promise), why));
     text += '\n';
   }
   if (report.near_rows > 0)
     text += formatted("{:<12}{:>10} rows differ within the margin, by {:.2g} at most\n", "near", report.near_rows,
-                        report.largest_near);
+                      report.largest_near);
   if (report.arithmetic) {
     const ArithmeticReport& a = *report.arithmetic;
     text += formatted(
@@ -138,11 +138,11 @@ std::string table(const Judged& judged, const Selection& selection, const CheckR
   }
   if (std::ssize(report.findings) > kShownFindings)
     text += formatted("... and {} findings more (--json and --html have them)\n",
-                        std::ssize(report.findings) - kShownFindings);
+                      std::ssize(report.findings) - kShownFindings);
   text += '\n' +
           (report.conforms() ? paint("32;1", "conforms")
                              : paint("31;1", formatted("does not conform: {} of {} rows are at fault",
-                                                         report.faulty_rows, report.rows))) +
+                                                       report.faulty_rows, report.rows))) +
           '\n';
   return text;
 }

@@ -146,8 +146,8 @@ void add_cache(CLI::App& app, CacheCommands& commands) {
 }
 
 std::string version() {
-  std::string text = formatted("seriatim {}\nkernels {} (SERIATIM_KERNELS forces one of:", SERIATIM_VERSION,
-                                 default_kernels().name());
+  std::string text =
+      formatted("seriatim {}\nkernels {} (SERIATIM_KERNELS forces one of:", SERIATIM_VERSION, default_kernels().name());
   for (const Kernels& kernels : Kernels::available()) text += ' ' + kernels.name();
   return text + ')';
 }

@@ -11,7 +11,7 @@ namespace {
 
 // Devices and FIFOs may be named twice; a file, by whatever names, may not.
 bool same_file(const std::string& a, const std::string& b) {
-  struct stat of_a {}, of_b {};
+  struct stat of_a{}, of_b{};
   const bool a_exists = ::stat(a.c_str(), &of_a) == 0;
   const bool b_exists = ::stat(b.c_str(), &of_b) == 0;
   if (!a_exists || !b_exists) return a == b;

@@ -1,9 +1,10 @@
-#include "base/format.hpp"
 #include "progress.hpp"
 
 #include <unistd.h>
 
 #include <cstdio>
+
+#include "base/format.hpp"
 
 namespace seriatim::cli {
 

@@ -1,9 +1,10 @@
-#include "base/format.hpp"
-#include "file/bytes.hpp"
 #include "report.hpp"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+
+#include "base/format.hpp"
+#include "file/bytes.hpp"
 
 namespace seriatim::cli {
 namespace {
@@ -23,10 +24,10 @@ std::string verdict_line(const Replay& replay) {
   if (replay.count(Agreement::kNotGiven) == replay.queries) return "the capture has no expected rows";
   std::string line =
       formatted("{} exact, {} tie, {} near, {} wrong", replay.count(Agreement::kExact), replay.count(Agreement::kTie),
-                  replay.count(Agreement::kNear), replay.count(Agreement::kWrong));
+                replay.count(Agreement::kNear), replay.count(Agreement::kWrong));
   if (replay.count(Agreement::kNear) > 0) {
-    line += formatted(" (near: {:.2g} from the cut at most, {:.2g} admitted)",
-                        largest_margin(replay, Agreement::kNear), replay.margin);
+    line += formatted(" (near: {:.2g} from the cut at most, {:.2g} admitted)", largest_margin(replay, Agreement::kNear),
+                      replay.margin);
   }
   return line;
 }
@@ -41,9 +42,8 @@ const RowVerdict* first_wrong(const Replay& replay, std::int64_t& query) {
 
 std::string output_line(const Replay& replay) {
   if (!replay.output_compared) return "the capture has no expected output";
-  return formatted(
-      "{:.3g} on the expected rows ({:.3g} admitted), {:.3g} on our own; relative to the largest |value|",
-      replay.difference_expected_rows, replay.output_bound, replay.difference_own_rows);
+  return formatted("{:.3g} on the expected rows ({:.3g} admitted), {:.3g} on our own; relative to the largest |value|",
+                   replay.difference_expected_rows, replay.output_bound, replay.difference_own_rows);
 }
 
 nlohmann::ordered_json verdict_object(const Capture& capture, const Replay& replay, std::int64_t q) {
@@ -70,23 +70,23 @@ std::string table(const std::string& path, const Capture& capture, const Replay&
   line("capture", file::shown_path(path));
   if (!capture.source.empty()) line("source", file::printable(capture.source, kShownText));
   line("geometry", formatted("groups of {}, budget {}; {} x {} heads of {} ({}); index {} heads of {} ({})",
-                               g.group_tokens(), g.budget_tokens(), g.query_heads(), g.kv_heads(), g.head_dim(),
-                               dtype_name(g.kv_dtype()), g.index_heads(), g.index_dim(), dtype_name(g.index_dtype())));
+                             g.group_tokens(), g.budget_tokens(), g.query_heads(), g.kv_heads(), g.head_dim(),
+                             dtype_name(g.kv_dtype()), g.index_heads(), g.index_dim(), dtype_name(g.index_dtype())));
   line("tokens", formatted("{} from position {}", capture.tokens(), capture.anchor));
   line("queries", formatted("{}: {} dense rows, {} sparse", replay.queries, replay.done.dense_rows,
-                              replay.queries - replay.done.dense_rows));
+                            replay.queries - replay.done.dense_rows));
   line("groups", formatted("{} scored, {} selected, {} dropped; {} row tokens read", replay.done.groups_scored,
-                             replay.done.groups_selected, replay.groups_dropped, replay.done.row_tokens));
+                           replay.done.groups_selected, replay.groups_dropped, replay.done.row_tokens));
   line("rows", verdict_line(replay));
   std::int64_t query = 0;
   if (const RowVerdict* wrong = first_wrong(replay, query)) {
     line("first wrong", formatted("query {} at position {}: {}", query,
-                                    capture.query_positions[static_cast<std::size_t>(query)], wrong->reason));
+                                  capture.query_positions[static_cast<std::size_t>(query)], wrong->reason));
   }
   line("output difference", output_line(replay));
   line("bytes", formatted("keys and values {}, raw index keys {}, pooled keys {}, tables {}, scratch {}",
-                            replay.bytes.keys_values, replay.bytes.raw_index_keys, replay.bytes.pooled_keys,
-                            replay.bytes.tables, replay.scratch_bytes));
+                          replay.bytes.keys_values, replay.bytes.raw_index_keys, replay.bytes.pooled_keys,
+                          replay.bytes.tables, replay.scratch_bytes));
   line("rows digest", replay.rows_digest);
   line("output digest", replay.output_digest);
   line("verdict", replay.agrees() ? "agrees" : "does not agree");

@@ -46,7 +46,7 @@ void print_summary(const Geometry& geometry, VisibleRun run, std::int64_t query,
   print("row {}: {} tokens", query, row.size());
   if (!row.empty()) print(" in {}..{}", row.front(), row.back());
   print("; {} of {} groups, tail {}{}\n", chosen, geometry.groups(run.tokens), tail,
-             static_cast<std::int64_t>(row.size()) == run.tokens ? "; dense" : "");
+        static_cast<std::int64_t>(row.size()) == run.tokens ? "; dense" : "");
 }
 
 struct Planned {
@@ -82,7 +82,7 @@ Result<Planned> select_file(const SelectOptions& options, const Geometry& geomet
   if (Status s = geometry.check_run(run); !s.ok()) return s;
   if (geometry.groups(run.tokens) > scores->groups) {
     return bad("scores", formatted("{} groups where {} visible tokens have {}", scores->groups, run.tokens,
-                                     geometry.groups(run.tokens)));
+                                   geometry.groups(run.tokens)));
   }
   return plan_all(geometry, *scores, run, options.nan);
 }

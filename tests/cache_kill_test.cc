@@ -79,7 +79,7 @@ TEST(CacheKilled, OnlyLeftoversOfThisPathThatNobodyHasLockedAreRemoved) {
   const Folder folder;
   const auto cache = cache_of(1, 10);
   const std::vector<std::string> left{"cache.tmp-1-0", "cache.tmp-" + std::to_string(::getpid()) + "-4000000"};
-  const std::vector<std::string> kept{"cache.tmp-7-0",   "cache.tmp-7",    "cache.tmp-7-x",
+  const std::vector<std::string> kept{"cache.tmp-7-0", "cache.tmp-7",    "cache.tmp-7-x",
                                       "other.tmp-7-0", "cache.tmp--1-0", "cache.tmp-7-"};
   for (const auto& list : {left, kept}) {
     for (const std::string& name : list) std::ofstream(folder / name) << "x";

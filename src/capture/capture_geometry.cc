@@ -68,7 +68,8 @@ class ObjectReader {
   Status finish() const {
     if (!fault_.empty()) return fault(Code::kCorrupt, fault_);
     for (const auto& item : object_.items()) {
-      if (!known_.contains(item.key())) return fault(Code::kUnsupported, formatted("unknown key {}", file::printable(item.key())));
+      if (!known_.contains(item.key()))
+        return fault(Code::kUnsupported, formatted("unknown key {}", file::printable(item.key())));
     }
     return {};
   }

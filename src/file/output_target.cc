@@ -69,6 +69,7 @@ Status output_failure(const std::string& path, std::string_view what, int error)
 Result<OutputTarget> find_output(const std::string& path) {
   if (path.find('\0') != std::string::npos)
     return Status::error(Code::kInvalidArgument, "file", formatted("{}: the name holds NUL", shown_path(path)));
+  if (path.empty()) return output_failure(path, "cannot be written", ENOENT);
   OutputTarget target;
   target.path = path;
   target.exists = ::stat(path.c_str(), &target.about) == 0;

@@ -23,7 +23,7 @@ const Bytes kOld = to_bytes("what was there before");
 const Bytes kNew = to_bytes("what is there now");
 
 struct stat about(const std::string& path) {
-  struct stat found {};
+  struct stat found{};
   EXPECT_EQ(::lstat(path.c_str(), &found), 0) << path;
   return found;
 }
@@ -52,7 +52,8 @@ TEST(Output, FollowsLinksToFilesThatAreThereOrNotYet) {
   ASSERT_EQ(::symlink("target", (folder / "relative").c_str()), 0);
   ASSERT_EQ(::symlink((folder / "relative").c_str(), (folder / "absolute").c_str()), 0);
   ASSERT_EQ(::symlink("other/made", (folder / "dangling").c_str()), 0);
-  for (const auto& [link, target] : {std::pair("relative", "target"), {"absolute", "target"}, {"dangling", "other/made"}}) {
+  for (const auto& [link, target] :
+       {std::pair("relative", "target"), {"absolute", "target"}, {"dangling", "other/made"}}) {
     ASSERT_TRUE(write_file(folder / link, kNew).ok()) << link;
     EXPECT_TRUE(S_ISLNK(about(folder / link).st_mode)) << link;
     EXPECT_EQ(slurp(folder / target), kNew) << link;
@@ -186,7 +187,8 @@ TEST(Output, IsRefusedBeforehandWithTheSameWords) {
   std::filesystem::create_directory(folder / "folder");
   put(folder / "file", kOld);
   ASSERT_EQ(::symlink("loop", (folder / "loop").c_str()), 0);
-  std::vector<std::string> refused{folder / "folder", folder / "absent/file", folder / "file/below", folder / "loop", ""};
+  std::vector<std::string> refused{folder / "folder", folder / "absent/file", folder / "file/below", folder / "loop",
+                                   ""};
   refused.push_back(folder / std::string("cut\0off", 7));
   if (::geteuid() != 0) {
     put(folder / "read-only", kOld);

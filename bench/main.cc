@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "bench/bench.hpp"
+#include "seriatim/file.hpp"
 
 namespace seriatim::bench {
 namespace {
@@ -95,7 +96,13 @@ void print_limits(const Limits& l) {
       l.l3_bytes_per_ns, l.l2_bytes_per_ns);
 }
 
+bool ends_well(const Status& status) {
+  if (!status.ok()) fmt::print(stderr, "seriatim-bench: {}\n", status.message());
+  return status.ok();
+}
+
 int run_all(Kernels kernels, bool quick, const std::string& filter, const std::string& json) {
+  if (!json.empty() && !ends_well(check_output(json))) return 2;
   Bench bench(kernels, quick, filter);
   Machine machine{cpu_name(), kernels.name(), SERIATIM_BUILD, today(), {}};
   fmt::print("{}; kernels {}; {}; {}\n", machine.cpu, machine.kernels, machine.build, machine.date);
@@ -112,11 +119,8 @@ int run_all(Kernels kernels, bool quick, const std::string& filter, const std::s
       std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == true; });
   fmt::print("{} targets met, {} not met\n", met, missed);
   if (json.empty()) return 0;
-  std::ofstream file(json);
-  file << to_json(machine, bench.measures());
-  file.close();
-  if (!file) fmt::print(stderr, "seriatim-bench: cannot write {}\n", json);
-  return file ? 0 : 2;
+  const std::string text = to_json(machine, bench.measures());
+  return ends_well(write_file(json, std::as_bytes(std::span(text)))) ? 0 : 2;
 }
 
 }  // namespace

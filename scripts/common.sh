@@ -15,6 +15,15 @@ die() {
   exit 1
 }
 
+# will_write FILE: ends the script before its work where the result could not be written after it.
+will_write() {
+  if [[ -e "$1" ]]; then
+    [[ ! -d "$1" && -w "$1" ]] || die "$1: cannot be written"
+  else
+    [[ -d "$(dirname "$1")" && -w "$(dirname "$1")" ]] || die "$1: its folder is not there, or cannot be written"
+  fi
+}
+
 # configure DIR [CMAKE ARGUMENTS...]
 configure() {
   local dir="$1"

@@ -156,6 +156,7 @@ def main():
     torch.backends.mkldnn.set_flags(False)
     if options.check:
         sys.exit(check())
+    options.out.mkdir(parents=True, exist_ok=True)
     for recipe in RECIPES:
         path = options.out / f"{recipe.name}.safetensors"
         make_capture(recipe, path)

@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import platform
+import tempfile
 from pathlib import Path
 
 import laboratory
@@ -82,15 +83,21 @@ def main():
     if unknown:
         raise SystemExit(f"run: no part is named {sorted(unknown)[0]}; there are {', '.join(PARTS)}")
     work = options.work / ("quick" if options.quick else "full")
+    out = options.out or work
+    try:  # before hours of measuring, not after
+        out.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=out):
+            pass
+    except OSError as error:
+        raise SystemExit(f"run: {out}: cannot be written: {error.strerror}")
     lab = laboratory.Laboratory(options.work / "text", work, options.threads)
     found = measure(lab, Sizes(options.quick, options.context), set(parts), options.only)
-    out = options.out or work
+    print(json.dumps({part: found[part] for part in found if part != "sizes"}, indent=1), flush=True)
     if "plot" in parts:
         import draw
 
         (out / "real_text.json").write_text(json.dumps(found, indent=1) + "\n")
         draw.draw(found, out / "real_text.svg")
-    print(json.dumps({part: found[part] for part in found if part != "sizes"}, indent=1))
 
 
 if __name__ == "__main__":

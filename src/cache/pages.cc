@@ -1,5 +1,11 @@
 #include "cache/pages.hpp"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
 #include <limits>
 #include <new>
 #include <utility>
@@ -10,6 +16,24 @@ namespace seriatim {
 namespace {
 
 std::byte nothing;  // where a page without bytes lies: of an index store whose keys arrive finished
+
+// An allocator has address space from the system; the memory behind it comes with the first touch, and may then not be
+// there. Asks for it now. False: the system has none.
+bool take_memory(std::byte* data, std::int64_t bytes) {
+  const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(data) & ~(page - 1);
+  const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(data) + static_cast<std::uintptr_t>(bytes);
+#ifdef MADV_POPULATE_WRITE
+  int error = 0;
+  do {
+    error = ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_WRITE) == 0 ? 0 : errno;
+  } while (error == EINTR || error == EAGAIN);
+  if (error != EINVAL && error != ENOSYS) return error == 0;
+#endif
+  // A system without that call: a write to each of its pages, which cannot fail but by ending the process.
+  std::memset(data, 0, static_cast<std::size_t>(bytes));
+  return true;
+}
 
 }  // namespace
 
@@ -62,6 +86,12 @@ Status PagePool::reserve() {
   const std::lock_guard lock(mutex_);
   while (held_pages_ < limit_pages_) {
     Page* page = make_page();
+    if (page != nullptr && !take_memory(page->data, page_bytes_)) {
+      allocator_.release(page->data, page_bytes_);
+      delete page;
+      page = nullptr;
+      --held_pages_;
+    }
     if (page == nullptr) {
       return Status::error(Code::kOutOfMemory, "page", formatted("page: the system refused {} bytes", page_bytes_));
     }

@@ -11,6 +11,7 @@
 
 #include "base/format.hpp"
 #include "file/bytes.hpp"
+#include "file/path.hpp"
 
 namespace seriatim::file {
 namespace {
@@ -55,6 +56,7 @@ std::shared_ptr<std::byte> allocate(std::size_t size) {
 }  // namespace
 
 Result<InputFile> InputFile::open(const std::string& path, std::int64_t limit_bytes) {
+  if (Status s = admit_path(path); !s.ok()) return s;
   InputFile file;
   file.path_ = path;
   file.fd_ = own(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));  // a pipe must not keep us waiting

@@ -11,6 +11,7 @@
 
 #include "base/format.hpp"
 #include "file/bytes.hpp"
+#include "file/path.hpp"
 #include "seriatim/file.hpp"
 
 namespace seriatim::file {
@@ -67,8 +68,7 @@ Status output_failure(const std::string& path, std::string_view what, int error)
 }
 
 Result<OutputTarget> find_output(const std::string& path) {
-  if (path.find('\0') != std::string::npos)
-    return Status::error(Code::kInvalidArgument, "file", formatted("{}: the name holds NUL", shown_path(path)));
+  if (Status s = admit_path(path); !s.ok()) return s;
   if (path.empty()) return output_failure(path, "cannot be written", ENOENT);
   OutputTarget target;
   target.path = path;

@@ -190,6 +190,73 @@ def check_usage(tool):
         expect(done.returncode == 0 and done.stdout and not done.stderr, f"{arguments}: exit {done.returncode}")
 
 
+def check_standard_output(tool, capture):
+    """What cannot be written to standard output ends with 2 and a line on stderr, whatever the verdict."""
+    commands = (("run", capture), ("run", capture, "--json"), ("check", capture), ("check", capture, "--json", "-"), ("--help",),
+                ("run", "--help"), ("--version",), ("check", "--explain", "order"))
+    for arguments in commands:
+        words = [os.path.abspath(tool.binary), *(os.path.abspath(a) if isinstance(a, pathlib.Path) else a for a in arguments)]
+        for what, where in (("full", ">/dev/full"), ("closed", ">&-"), ("limited", "> limited; exit $?")):
+            with tempfile.TemporaryDirectory() as folder:
+                limit = "ulimit -f 0; " if what == "limited" else ""
+                done = subprocess.run(["sh", "-c", f'{limit}"$@" {where}', "sh", *words], cwd=folder, text=True, capture_output=True, check=False)
+            lines = done.stderr.splitlines()
+            expect(done.returncode == 2, f"{arguments}, {what} standard output: exit {done.returncode}, not 2")
+            expect(len(lines) == 1 and "standard output" in lines[0], f"{arguments}, {what} standard output: stderr is {done.stderr!r}")
+
+
+def check_outputs(tool, capture, folder):
+    """What stands at an output's name stays what it is; what cannot be written is said before anything is computed."""
+    target, link, private, fifo = (folder / name for name in ("target", "link", "private", "fifo"))
+    for option in (("run", capture, "--out"), ("run", capture, "--html"), ("check", capture, "--json"), ("check", capture, "--html"),
+                   ("check", capture, "--png")):
+        for path in (target, private):
+            path.write_text("what was there before")
+        private.chmod(0o600)
+        link.unlink(missing_ok=True)
+        link.symlink_to("target")
+        for path in (link, private):
+            expect(tool(*option, path).returncode < 2, f"{option[-1]} {path.name}: refused")
+        expect(link.is_symlink() and target.stat().st_size > 100, f"{option[-1]}: a link is not followed")
+        expect(private.stat().st_mode & 0o777 == 0o600, f"{option[-1]}: a private file has mode {private.stat().st_mode:o}")
+        fifo.unlink(missing_ok=True)
+        os.mkfifo(fifo)
+        read = folder / "read"
+        with read.open("wb") as to, subprocess.Popen(["cat", str(fifo)], stdout=to) as reader:
+            written = tool(*option, fifo).returncode < 2
+            expect(written, f"{option[-1]} FIFO: refused")
+            if not written:
+                reader.kill()
+        expect(read.stat().st_size > 100 and fifo.is_fifo(), f"{option[-1]}: its reader got nothing")
+        tool.refused(f"{option[-1]} into a folder that is not there", *option, folder / "new" / "file", naming="new/file")
+        tool.refused(f"{option[-1]} to a folder", *option, folder, naming="directory")
+        tool.refused(f"{option[-1]} over its input", *option, capture, naming=option[-1][2:])
+    same = folder / "same"
+    tool.refused("two outputs of one name", "check", capture, "--json", same, "--html", same, naming="html")
+    expect(not same.exists(), "a refused check left its output")
+    killed = folder / "target.tmp-1-0"
+    killed.write_text("what a killed run left")
+    expect(tool("run", capture, "--out", target).returncode == 0 and not killed.exists(), "what a killed run left stays")
+
+
+def check_foreign_text(tool, dump, folder):
+    """Text of a file cannot end a report, forge a line of it or reach the terminal."""
+    header, body = read_header(dump)
+    for what, engine in (("NUL", "my engine\0 1.0"), ("newline", "my engine\n\nconforms"), ("escape", "my \x1b[2J\x1b]0;t\x07"), ("C1", "my \x9b2J")):
+        header["__metadata__"]["engine"] = engine
+        path = folder / "foreign.safetensors"
+        write_file(path, header, body)
+        done = tool("check", path)
+        lines = done.stdout.splitlines()
+        expect(done.returncode == 1 and "does not conform" in lines[-1], f"{what}: the report ends with {lines[-1:]}")
+        expect("conforms" not in lines, f"{what}: a forged line")
+        expect(all(c.isprintable() for line in lines for c in line), f"{what}: control characters reach the terminal")
+        header["__metadata__"]["seriatim"], kind = engine, header["__metadata__"]["seriatim"]
+        write_file(path, header, body)
+        tool.refused(f"{what} in a version", "check", path, naming="metadata")
+        header["__metadata__"]["seriatim"] = kind
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--seriatim", required=True)
@@ -206,6 +273,10 @@ def main():
         check_bad_captures(tool, captures[0], folder)
         check_select(tool, folder)
         check_bad_scores(tool, folder)
+        check_foreign_text(tool, arguments.captures / "recorded" / "dsa_f32_dump.safetensors", folder)
+        conforming = arguments.captures / "qsa_f32.safetensors"
+        check_outputs(tool, conforming, folder)
+        check_standard_output(tool, conforming)
     check_usage(tool)
     for fault in FAULTS:
         print(fault, file=sys.stderr)

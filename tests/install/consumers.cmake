@@ -8,10 +8,11 @@ function(must)
   endif()
 endfunction()
 
-# build_by_cmake(c|cpp PREFIX)
+# build_by_cmake(c|cpp PREFIX [OPTION...]), in an empty folder
 function(build_by_cmake language prefix)
+  file(REMOVE_RECURSE ${SCRATCH}/consumer_${language})
   must(${CMAKE_COMMAND} -S ${SOURCE}/${language} -B ${SCRATCH}/consumer_${language} -G ${GENERATOR}
-    -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_COMPILER=${CXX} -Wno-unused-cli)
+    -DCMAKE_PREFIX_PATH=${prefix} -DCMAKE_C_COMPILER=${CC} -DCMAKE_CXX_COMPILER=${CXX} -Wno-unused-cli ${ARGN})
   must(${CMAKE_COMMAND} --build ${SCRATCH}/consumer_${language})
   must(${SCRATCH}/consumer_${language}/consumer)
 endfunction()

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "base/float_environment.hpp"
 #include "borrow/admit_borrowed.hpp"
 
 namespace seriatim {
@@ -51,6 +52,7 @@ BorrowedLayer::BorrowedLayer(const Geometry& geometry) : geometry_(&geometry) {
 }
 
 Status BorrowedLayer::bind(VisibleRun run, const BorrowedTensors& tensors) {
+  DefaultFloatEnvironment environment;
   Result<Borrowing> admitted = Borrowing();
   try {
     admitted = admit_borrowed(*geometry_, run, tensors, named_);

@@ -7,6 +7,7 @@
 
 #include "base/admit.hpp"
 #include "base/checked.hpp"
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "base/half.hpp"
 #include "seriatim/borrow.hpp"
@@ -142,6 +143,7 @@ class PoolPieces final : public Task {
 
 Result<PanelPooler> PanelPooler::create(const Geometry& geometry, std::span<const float> norm_weight,
                                         Executor& executor, Kernels kernels) {
+  DefaultFloatEnvironment environment;
   const auto dim = static_cast<std::size_t>(geometry.index_dim());
   if (!norm_weight.empty() && norm_weight.size() != dim) {
     return Status::error(Code::kInvalidArgument, "norm_weight",
@@ -168,6 +170,7 @@ Result<PanelPooler> PanelPooler::create(const Geometry& geometry, std::span<cons
 }
 
 Result<float> PanelPooler::pool(std::span<const PoolAsk> asks) {
+  DefaultFloatEnvironment environment;
   try {
     std::vector<Piece> pieces;
     for (std::size_t i = 0; i < asks.size(); ++i) {

@@ -20,6 +20,7 @@ std::byte nothing;  // where a page without bytes lies: of an index store whose 
 // An allocator has address space from the system; the memory behind it comes with the first touch, and may then not be
 // there. Asks for it now. False: the system has none.
 bool take_memory(std::byte* data, std::int64_t bytes) {
+  if (bytes == 0) return true;
   const auto page = static_cast<std::uintptr_t>(::sysconf(_SC_PAGESIZE));
   const std::uintptr_t begin = reinterpret_cast<std::uintptr_t>(data) & ~(page - 1);
   const std::uintptr_t end = reinterpret_cast<std::uintptr_t>(data) + static_cast<std::uintptr_t>(bytes);

@@ -353,7 +353,7 @@ TEST(CacheCapacity, ReservedPagesHaveTheirMemory) {
     options.allocator = &allocator;
     const auto cache = make_cache(geometry, options);
     if (reserve) {
-      EXPECT_GT(cache->bytes().pages(), std::int64_t{1} << 20);
+      EXPECT_GT(cache->bytes().pages(), std::int64_t{1} << 19);
       EXPECT_GE(memory.resident_bytes(), cache->bytes().pages());
     } else {
       EXPECT_EQ(memory.resident_bytes(), 0);

@@ -192,24 +192,26 @@ def check_usage(tool):
 
 def check_standard_output(tool, capture):
     """What cannot be written to standard output ends with 2 and a line on stderr, whatever the verdict."""
-    commands = (("run", capture), ("run", capture, "--json"), ("check", capture), ("check", capture, "--json", "-"), ("--help",),
-                ("run", "--help"), ("--version",), ("check", "--explain", "order"))
+    capture = os.path.abspath(capture)
+    commands = (("run", capture), ("run", capture, "--json"), ("check", capture), ("check", capture, "--json", "-"),
+                ("--help",), ("run", "--help"), ("--version",), ("check", "--explain", "order"))
     for arguments in commands:
-        words = [os.path.abspath(tool.binary), *(os.path.abspath(a) if isinstance(a, pathlib.Path) else a for a in arguments)]
         for what, where in (("full", ">/dev/full"), ("closed", ">&-"), ("limited", "> limited; exit $?")):
             with tempfile.TemporaryDirectory() as folder:
                 limit = "ulimit -f 0; " if what == "limited" else ""
-                done = subprocess.run(["sh", "-c", f'{limit}"$@" {where}', "sh", *words], cwd=folder, text=True, capture_output=True, check=False)
+                words = ["sh", "-c", f'{limit}"$@" {where}', "sh", os.path.abspath(tool.binary), *arguments]
+                done = subprocess.run(words, cwd=folder, text=True, capture_output=True, check=False)
             lines = done.stderr.splitlines()
-            expect(done.returncode == 2, f"{arguments}, {what} standard output: exit {done.returncode}, not 2")
-            expect(len(lines) == 1 and "standard output" in lines[0], f"{arguments}, {what} standard output: stderr is {done.stderr!r}")
+            case = f"{arguments}, {what} standard output"
+            expect(done.returncode == 2, f"{case}: exit {done.returncode}, not 2")
+            expect(len(lines) == 1 and "standard output" in lines[0], f"{case}: stderr is {done.stderr!r}")
 
 
 def check_outputs(tool, capture, folder):
     """What stands at an output's name stays what it is; what cannot be written is said before anything is computed."""
     target, link, private, fifo = (folder / name for name in ("target", "link", "private", "fifo"))
-    for option in (("run", capture, "--out"), ("run", capture, "--html"), ("check", capture, "--json"), ("check", capture, "--html"),
-                   ("check", capture, "--png")):
+    for option in (("run", capture, "--out"), ("run", capture, "--html"), ("check", capture, "--json"),
+                   ("check", capture, "--html"), ("check", capture, "--png")):
         for path in (target, private):
             path.write_text("what was there before")
         private.chmod(0o600)
@@ -218,7 +220,8 @@ def check_outputs(tool, capture, folder):
         for path in (link, private):
             expect(tool(*option, path).returncode < 2, f"{option[-1]} {path.name}: refused")
         expect(link.is_symlink() and target.stat().st_size > 100, f"{option[-1]}: a link is not followed")
-        expect(private.stat().st_mode & 0o777 == 0o600, f"{option[-1]}: a private file has mode {private.stat().st_mode:o}")
+        mode = private.stat().st_mode & 0o777
+        expect(mode == 0o600, f"{option[-1]}: a private file has mode {mode:o}")
         fifo.unlink(missing_ok=True)
         os.mkfifo(fifo)
         read = folder / "read"
@@ -228,7 +231,7 @@ def check_outputs(tool, capture, folder):
             if not written:
                 reader.kill()
         expect(read.stat().st_size > 100 and fifo.is_fifo(), f"{option[-1]}: its reader got nothing")
-        tool.refused(f"{option[-1]} into a folder that is not there", *option, folder / "new" / "file", naming="new/file")
+        tool.refused(f"{option[-1]} into a folder that is absent", *option, folder / "new" / "file", naming="new/file")
         tool.refused(f"{option[-1]} to a folder", *option, folder, naming="directory")
         tool.refused(f"{option[-1]} over its input", *option, capture, naming=option[-1][2:])
     same = folder / "same"
@@ -236,13 +239,15 @@ def check_outputs(tool, capture, folder):
     expect(not same.exists(), "a refused check left its output")
     killed = folder / "target.tmp-1-0"
     killed.write_text("what a killed run left")
-    expect(tool("run", capture, "--out", target).returncode == 0 and not killed.exists(), "what a killed run left stays")
+    expect(tool("run", capture, "--out", target).returncode == 0, "run: refused beside what a killed run left")
+    expect(not killed.exists(), "what a killed run left stays")
 
 
 def check_foreign_text(tool, dump, folder):
     """Text of a file cannot end a report, forge a line of it or reach the terminal."""
     header, body = read_header(dump)
-    for what, engine in (("NUL", "my engine\0 1.0"), ("newline", "my engine\n\nconforms"), ("escape", "my \x1b[2J\x1b]0;t\x07"), ("C1", "my \x9b2J")):
+    for what, engine in (("NUL", "my engine\0 1.0"), ("newline", "my engine\n\nconforms"),
+                         ("escape", "my \x1b[2J\x1b]0;t\x07"), ("C1", "my \x9b2J")):
         header["__metadata__"]["engine"] = engine
         path = folder / "foreign.safetensors"
         write_file(path, header, body)

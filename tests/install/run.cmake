@@ -1,6 +1,6 @@
 # cmake -DBUILD=... -DSCRATCH=... -DCC=... -DCXX=... -DSOURCE=... -P run.cmake: installs the build into a prefix of its
-# own, moves the prefix away (a package must not remember where it was installed) to a name with a space, and builds and runs consumers in C
-# and C++ against it, by CMake and by pkg-config.
+# own, moves the prefix away (a package must not remember where it was installed) to a name with a space, and builds
+# and runs consumers in C and C++ against it, by CMake and by pkg-config.
 include(${CMAKE_CURRENT_LIST_DIR}/consumers.cmake)
 
 file(REMOVE_RECURSE ${SCRATCH})

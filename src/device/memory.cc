@@ -3,11 +3,13 @@
 #include <new>
 
 #include "base/checked.hpp"
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 
 namespace seriatim {
 
 Result<std::unique_ptr<DeviceMemory>> DeviceMemory::create(std::shared_ptr<Device> device, std::int64_t bytes) {
+  DefaultFloatEnvironment environment;
   if (bytes <= 0) return Status::error(Code::kInvalidArgument, "bytes", formatted("bytes: {} is not positive", bytes));
   auto buffer = device->impl().buffer(bytes);
   if (!buffer.ok()) return buffer.status();

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/checked.hpp"
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 
 namespace seriatim {
@@ -235,6 +236,7 @@ Status DeviceSequence::Impl::send(std::int64_t layer, const LayerView& view) {
 
 Result<DeviceSequence> DeviceSequence::create(DeviceMemory& memory, const Geometry& geometry,
                                               const std::vector<LayerParameters>& layers, std::int64_t max_tokens) {
+  DefaultFloatEnvironment environment;
   try {
     auto impl = std::make_unique<Impl>(memory, geometry);
     if (Status s = impl->prepare(layers, max_tokens); !s.ok()) return s;
@@ -250,6 +252,7 @@ DeviceSequence& DeviceSequence::operator=(DeviceSequence&&) noexcept = default;
 DeviceSequence::~DeviceSequence() = default;
 
 Status DeviceSequence::follow(const Snapshot& snapshot) {
+  DefaultFloatEnvironment environment;
   Device::Impl& driver = impl_->memory.device->impl();
   if (snapshot.layers() != static_cast<std::int64_t>(impl_->layers.size())) {
     return invalid("snapshot", formatted("{} layers where {} are due", snapshot.layers(), impl_->layers.size()));
@@ -271,7 +274,10 @@ void DeviceSequence::share(const DeviceSequence& other) {
         layer.tables[1].groups.sent = 0;
 }
 
-Status DeviceSequence::stage(std::int64_t layer, const LayerView& staged) { return impl_->send(layer, staged); }
+Status DeviceSequence::stage(std::int64_t layer, const LayerView& staged) {
+  DefaultFloatEnvironment environment;
+  return impl_->send(layer, staged);
+}
 
 std::int64_t DeviceSequence::take_sent_bytes() { return std::exchange(impl_->sent_bytes, 0); }
 

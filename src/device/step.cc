@@ -5,6 +5,7 @@
 
 #include "attend/attend_admit.hpp"
 #include "base/admit.hpp"
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "base/half.hpp"
 #include "device/workspace.hpp"
@@ -149,6 +150,7 @@ Status DeviceWorkspace::Impl::enqueue_attend(const device::DeviceLayer& layer, c
 
 Status DeviceWorkspace::plan(const DeviceSequence& sequence, std::int64_t layer_number, const IndexQueries& queries,
                              NanPolicy nan, Rows rows) {
+  DefaultFloatEnvironment environment;
   Impl& work = *impl_;
   const Geometry& geometry = work.geometry;
   if (work.planned >= 0) return invalid("workspace", "a plan is open already; wait() first");
@@ -193,6 +195,7 @@ Status DeviceWorkspace::plan(const DeviceSequence& sequence, std::int64_t layer_
 
 Status DeviceWorkspace::attend(const DeviceSequence& sequence, std::int64_t layer_number, const AttendQueries& queries,
                                std::optional<Rows> rows, Tensor output, Tensor lse) {
+  DefaultFloatEnvironment environment;
   Impl& work = *impl_;
   const Geometry& geometry = work.geometry;
   const std::int64_t heads = geometry.query_heads();
@@ -305,6 +308,7 @@ void DeviceWorkspace::Impl::account() {
 }
 
 Status DeviceWorkspace::wait() {
+  DefaultFloatEnvironment environment;
   Impl& work = *impl_;
   Status status = work.device->impl().finish();
   if (status.ok()) status = work.judge_scores();

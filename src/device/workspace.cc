@@ -5,6 +5,7 @@
 #include <new>
 
 #include "base/checked.hpp"
+#include "base/float_environment.hpp"
 #include "base/format.hpp"
 #include "seriatim/attend.hpp"
 
@@ -102,6 +103,7 @@ Status DeviceWorkspace::Impl::drop(Status status) {
 
 Result<DeviceWorkspace> DeviceWorkspace::create(std::shared_ptr<Device> device, const Geometry& geometry,
                                                 std::int64_t max_visible_tokens, std::int64_t max_queries) {
+  DefaultFloatEnvironment environment;
   try {
     auto impl = std::make_unique<Impl>(std::move(device), geometry);
     if (Status s = impl->prepare(max_visible_tokens, max_queries); !s.ok()) return s;

@@ -6,6 +6,7 @@
 #include "attend/attend_admit.hpp"
 #include "base/admit.hpp"
 #include "base/format.hpp"
+#include "base/overlap.hpp"
 #include "step/first_fault.hpp"
 #include "step/for_units.hpp"
 
@@ -97,7 +98,9 @@ Status admit_plan(std::span<const PlanAsk> asks, const Rows& rows, AskTable& tab
   if (table.queries() > 0 && (rows.positions == nullptr || rows.counts == nullptr || rows.stride < capacity)) {
     return invalid("rows", formatted("no memory, or a stride of {} where {} is needed", rows.stride, capacity));
   }
-  return {};
+  const std::int64_t queries = table.queries();
+  return admit_apart("rows", dense_view(static_cast<void*>(rows.positions), DType::kI32, {queries, rows.stride}),
+                     "their counts", dense_view(static_cast<void*>(rows.counts), DType::kI32, {queries}));
 }
 
 Status admit_attend_asks(std::span<const AttendAsk> asks, const ConstRows& rows, AskTable& table) {
@@ -116,7 +119,7 @@ Status admit_outputs(const Geometry& geometry, std::int64_t queries, const Tenso
   if (lse.stride_bytes[1] != dtype_bytes(DType::kF32) || !aligned) {
     return invalid("lse", "heads are not contiguous and aligned");
   }
-  return {};
+  return admit_apart("lse", lse, "output", output);
 }
 
 Status admit_attend(std::span<const AttendAsk> asks, const ConstRows& rows, const Tensor& output, const Tensor& lse,

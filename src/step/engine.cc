@@ -211,12 +211,16 @@ Engine& Engine::operator=(Engine&&) noexcept = default;
 Engine::~Engine() = default;
 
 Result<std::shared_ptr<PageAllocator>> Engine::allocator(const Geometry& geometry, const CacheOptions& options) {
+  const DefaultFloatEnvironment environment;
   return impl_->allocator(geometry, options);
 }
 Result<std::int64_t> Engine::bytes_for(const Geometry& geometry, const StepLimits& limits) const {
   return impl_->bytes_for(geometry, limits);
 }
-Status Engine::reserve(const Geometry& geometry, const StepLimits& limits) { return impl_->reserve(geometry, limits); }
+Status Engine::reserve(const Geometry& geometry, const StepLimits& limits) {
+  const DefaultFloatEnvironment environment;
+  return impl_->reserve(geometry, limits);
+}
 std::int64_t Engine::bytes() const { return impl_->bytes(); }
 
 Status Engine::plan(std::span<const PlanAsk> asks, NanPolicy nan, Rows rows) {

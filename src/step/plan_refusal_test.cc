@@ -75,6 +75,7 @@ TEST(PlanRefusal, RefusesWhatDoesNotFitAndWritesNothing) {
   spoil("rows", [](PlanCall& c) { c.rows.positions = nullptr; });
   spoil("rows", [](PlanCall& c) { c.rows.counts = nullptr; });
   spoil("rows", [](PlanCall& c) { c.rows.stride = 34; });
+  spoil("rows", [](PlanCall& c) { c.rows.counts = c.rows.positions + 3 * c.rows.stride - 1; });  // of the last row
   spoil("layer", [](PlanCall& c) { c.layer.pooled.groups = 0; });
   PlanCall right(story);
   EXPECT_TRUE(right.engine.plan(right.layer, right.queries, NanPolicy::kRefuse, right.rows).ok());

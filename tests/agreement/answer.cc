@@ -13,6 +13,9 @@
 namespace seriatim::agreement {
 namespace {
 
+using testing::Foreign;
+using testing::ForeignFloatEnvironment;
+
 ConstTensor or_nothing(const HostTensor& tensor) { return tensor.elements() > 0 ? tensor.view() : ConstTensor{}; }
 
 // Some rows of a tensor, one after another.
@@ -32,7 +35,7 @@ HostTensor pick(const HostTensor& from, const std::vector<std::int64_t>& rows) {
 // One problem in one way.
 class Run {
  public:
-  Run(const Problem& problem, const Way& way) : p_(problem), g_(problem.geometry), way_(way), executor_(*way.executor) {
+  Run(const Problem& problem, const Way& way) : p_(problem), g_(problem.geometry), way_(way), executor_(way.executor) {
     rows_.assign(queries() * static_cast<std::size_t>(g_.row_capacity()), 0);
     counts_.assign(queries(), -1);
     scores_.resize(queries());
@@ -50,14 +53,31 @@ class Run {
   }
 
  private:
+  // A call of the library, made on a thread that other software left in way_.foreign.
+  template <typename Call>
+  auto in_foreign(const Call& call) {
+    if (way_.foreign == Foreign::kNone || way_.pool == Pool::kAfter) return call();
+    ForeignFloatEnvironment environment(way_.foreign);
+    auto result = call();
+    touched_ = touched_ || !environment.untouched();
+    return result;
+  }
+
+  void make_executor_in_foreign() {
+    ForeignFloatEnvironment environment(way_.foreign);
+    made_ = make_executor(way_.threads);
+    executor_ = made_.get();
+  }
+
   std::size_t queries() const { return p_.positions.size(); }
 
   Status prepare() {
+    if (way_.pool != Pool::kBefore) make_executor_in_foreign();
     CacheOptions options;
     options.layers[0].index_norm_weight = p_.norm_weight;
     options.capacity_tokens = p_.tokens() + 64 * 16 * g_.group_tokens();
     if (!way_.device.backend.empty()) {
-      auto side = make_device_side(way_.device, p_);
+      auto side = in_foreign([&] { return make_device_side(way_.device, p_); });
       if (!side.ok()) return side.status();
       device_ = *std::move(side);
       options.allocator = &device_->allocator();
@@ -69,7 +89,7 @@ class Run {
     const auto sequence = cache_->add(p_.anchor);
     if (!sequence.ok()) return sequence.status();
     sequence_ = *sequence;
-    auto engine = Engine::host(executor_, way_.kernels);
+    auto engine = Engine::host(*executor_, way_.kernels);
     if (!engine.ok()) return engine.status();
     engine_.emplace(*std::move(engine));
     if (Status s = engine_->reserve(g_, {p_.tokens(), p_.tokens(), 1}); !s.ok()) return s;
@@ -86,7 +106,7 @@ class Run {
     if (!g_.values_alias_keys()) batch.values = p_.values.rows(first, tokens);
     batch.index_keys = p_.index_keys.rows(first, tokens);
     if (!p_.coordinates.empty()) batch.coordinates = p_.coordinates.data() + first;
-    if (Status s = transaction->append(sequence_, 0, batch); !s.ok()) return s;
+    if (Status s = in_foreign([&] { return transaction->append(sequence_, 0, batch); }); !s.ok()) return s;
     std::vector<std::int64_t> asked;
     for (; next_ < p_.count() && p_.positions[static_cast<std::size_t>(next_)] < p_.anchor + first + tokens; ++next_)
       asked.push_back(next_);
@@ -94,7 +114,7 @@ class Run {
       const auto layer = transaction->layer(sequence_, 0);
       if (!layer.ok()) return layer.status();
       if (device_ != nullptr) {
-        if (Status s = device_->stage(*layer); !s.ok()) return s;
+        if (Status s = in_foreign([&] { return device_->stage(*layer); }); !s.ok()) return s;
       }
       if (Status s = ask_in_batches(*layer, asked); !s.ok()) return s;
     }
@@ -133,13 +153,18 @@ class Run {
     HostTensor lse(DType::kF32, {count, g_.query_heads()});
     std::vector<std::vector<float>> scores;
     if (device_ != nullptr) {
-      if (Status s = device_->ask(index, queries, rows, output.writable(), lse.writable()); !s.ok()) return s;
+      const auto asking = [&] { return device_->ask(index, queries, rows, output.writable(), lse.writable()); };
+      if (Status s = in_foreign(asking); !s.ok()) return s;
       auto all = device_->scores(index);
       if (!all.ok()) return all.status();
       scores = *std::move(all);
     } else {
-      if (Status s = engine_->plan(layer, index, NanPolicy::kRefuse, rows); !s.ok()) return s;
-      if (Status s = engine_->attend(layer, queries, rows, output.writable(), lse.writable()); !s.ok()) return s;
+      const auto planning = [&] { return engine_->plan(layer, index, NanPolicy::kRefuse, rows); };
+      if (Status s = in_foreign(planning); !s.ok()) return s;
+      const auto attending_rows = [&] {
+        return engine_->attend(layer, queries, rows, output.writable(), lse.writable());
+      };
+      if (Status s = in_foreign(attending_rows); !s.ok()) return s;
       scores = score_all(way_.kernels, layer, index_queries.view(), or_nothing(head_weights), positions);
     }
     for (std::int64_t i = 0; i < count; ++i) {
@@ -178,6 +203,10 @@ class Run {
   }
 
   Result<Answer> collect() {
+    if (touched_) {
+      return Status::error(Code::kCorrupt, "environment",
+                           "environment: a call changed the floating-point modes or flags of its thread");
+    }
     const auto snapshot = cache_->snapshot(sequence_);
     if (!snapshot.ok()) return snapshot.status();
     Answer all;
@@ -212,7 +241,9 @@ class Run {
   const Problem& p_;
   const Geometry& g_;
   const Way& way_;
-  Executor& executor_;
+  std::unique_ptr<Executor> made_;  // by this run
+  Executor* executor_;
+  bool touched_ = false;
   std::unique_ptr<DeviceSide> device_;  // null: the host computes
   std::unique_ptr<Cache> cache_;
   SequenceId sequence_ = 0;
@@ -249,6 +280,11 @@ std::string Way::name() const {
                          : formatted("{}, {} thread{}", kernels.name(), threads, threads == 1 ? "" : "s");
   if (batch == Batch::kAlone) name += ", each query alone";
   if (batch == Batch::kNeighbours) name += ", among neighbours";
+  if (foreign != Foreign::kNone) {
+    name += formatted(", {} in the process", testing::foreign_name(foreign));
+    if (pool == Pool::kDuring) name += ", a pool made then";
+    if (pool == Pool::kAfter) name += " before, a pool made then";
+  }
   if (chunk > 0) name += formatted(", chunks of {}", chunk);
   return name;
 }

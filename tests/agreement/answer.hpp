@@ -9,6 +9,7 @@
 #include "agreement/problem.hpp"
 #include "seriatim/executor.hpp"
 #include "seriatim/kernels.hpp"
+#include "support/foreign_float_environment.hpp"
 
 namespace seriatim::agreement {
 
@@ -30,12 +31,21 @@ struct DeviceWay {
   std::int64_t work_group = 0;
 };
 
+// When the executor of a way in a foreign floating-point environment was made.
+enum class Pool : std::uint8_t {
+  kBefore,  // before it was set: Way::executor
+  kDuring,  // while it is set
+  kAfter,   // while it was set, and the calls are made when it no longer is
+};
+
 struct Way {
   Kernels kernels = Kernels::reference();
   Executor* executor = nullptr;
   int threads = 1;
   Batch batch = Batch::kTogether;
-  DeviceWay device = {};   // with a backend: there, not on the host
+  DeviceWay device = {};                               // with a backend: there, not on the host
+  testing::Foreign foreign = testing::Foreign::kNone;  // what other software left the calling thread in
+  Pool pool = Pool::kBefore;
   std::int64_t chunk = 0;  // so many tokens are appended, and their queries asked before the commit; 0: all at once
 
   std::string name() const;
@@ -51,7 +61,7 @@ struct Answer {
 };
 
 // Errors  those of the path; Corrupt where the kernels that ran are not those of `way`, or a query that was asked twice
-//         got two answers.
+//         got two answers, or a call that changed the thread's floating-point modes or flags.
 Result<Answer> answer(const Problem& problem, const Way& way);
 
 }  // namespace seriatim::agreement

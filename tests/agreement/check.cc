@@ -24,6 +24,15 @@ Digest digest_of_inputs(const Problem& problem) { return {problem.keys.elements(
 
 std::string text_of(const Status& status) { return formatted("{}: {}", code_name(status.code()), status.message()); }
 
+// The last way, a device's, in the environments that a device on a CPU could take up from its caller.
+void add_foreign_device_ways(std::vector<Way>& ways) {
+  const Way last = ways.back();
+  for (const testing::Foreign foreign : {testing::Foreign::kFlush, testing::Foreign::kUp, testing::Foreign::kTraps}) {
+    ways.push_back(last);
+    ways.back().foreign = foreign;
+  }
+}
+
 }  // namespace
 
 Checker::Checker(const DigestFile& file, Extent extent) : file_(file), extent_(extent), kernels_(Kernels::available()) {
@@ -54,8 +63,27 @@ std::vector<Way> Checker::ways() const {
       ways.back().chunk = chunk;
     }
   }
+  add_foreign_ways(ways);
   add_device_ways(ways);
   return ways;
+}
+
+// What other software sets in the process: on the calling thread alone, and around the making of a pool.
+void Checker::add_foreign_ways(std::vector<Way>& ways) const {
+  constexpr std::array kPools{Pool::kBefore, Pool::kDuring, Pool::kAfter};
+  std::size_t next_pool = 0;
+  for (const testing::Foreign foreign : testing::kEveryForeign) {
+    ways.push_back({.kernels = kernels_.front(), .executor = executors_[0].get()});
+    ways.back().foreign = foreign;
+    if (extent_ == Extent::kLean) continue;
+    for (const Pool pool : kPools) {
+      if (extent_ == Extent::kQuick && pool != kPools[next_pool % kPools.size()]) continue;
+      ways.push_back({.kernels = kernels_.front(), .executor = executors_[1].get(), .threads = kThreads[1]});
+      ways.back().foreign = foreign;
+      ways.back().pool = pool;
+    }
+    ++next_pool;
+  }
 }
 
 // A device: everything at once; one by one beside its neighbours, by other work-groups; and staged in chunks.
@@ -66,6 +94,7 @@ void Checker::add_device_ways(std::vector<Way>& ways) const {
     if (backend == "emulated") {
       ways.push_back(plain);
       ways.back().device = {backend, 4};
+      add_foreign_device_ways(ways);
       continue;
     }
     for (const bool usual : {true, false}) {
@@ -76,6 +105,7 @@ void Checker::add_device_ways(std::vector<Way>& ways) const {
       ways.back().device = {backend, usual ? 128 : 32};
       ways.back().chunk = usual ? 64 : 5;
     }
+    add_foreign_device_ways(ways);
   }
 }
 

@@ -32,6 +32,7 @@ class Checker {
 
  private:
   std::vector<Way> ways() const;
+  void add_foreign_ways(std::vector<Way>& ways) const;
   void add_device_ways(std::vector<Way>& ways) const;
   bool check_case(const Case& one);
   bool check_inputs(const Case& one, const Problem& problem);

@@ -14,6 +14,7 @@
 #include "agreement/cases.hpp"
 #include "agreement/check.hpp"
 #include "agreement/digest_file.hpp"
+#include "seriatim/file.hpp"
 
 namespace seriatim::agreement {
 namespace {
@@ -53,6 +54,9 @@ int write(const Arguments& arguments) {
 int compare(const Arguments& arguments) {
   const auto file = DigestFile::read(arguments.digests);
   if (!file.ok()) return fail("reading", file.status());
+  if (!arguments.summary.empty()) {
+    if (Status s = check_output(arguments.summary); !s.ok()) return fail("summary", s);
+  }
   Checker checker(*file, arguments.extent);
   for (const Case& one : all_cases(arguments.fixtures)) checker.check(one);
   if (Status s = checker.finish(arguments.summary); !s.ok()) return fail("summary", s);

@@ -92,7 +92,7 @@ class Run {
     auto engine = Engine::host(*executor_, way_.kernels);
     if (!engine.ok()) return engine.status();
     engine_.emplace(*std::move(engine));
-    if (Status s = engine_->reserve(g_, {p_.tokens(), p_.tokens(), 1}); !s.ok()) return s;
+    if (Status s = engine_->reserve(g_, {p_.tokens(), 2 * p_.count(), 1}); !s.ok()) return s;
     return check_kernels(way_.kernels);
   }
 

@@ -174,7 +174,7 @@ def check_refusals(tool, folder):
     tool.refused("no such promise", "--explain", "kindness", naming="kindness")
     tool.refused("nothing to judge", naming="dump")
     write(path, rows, visible, scores)
-    tool.refused("a folder that is not there", path, "--json", folder / "none" / "x.json", naming="cannot be written")
+    tool.refused("a folder that is not there", path, "--json", folder / "none" / "x.json", naming="its directory")
 
 
 def check_words(tool, folder):

@@ -7,6 +7,7 @@
 
 #include "seriatim/oracle.hpp"
 #include "seriatim_rule.h"
+#include "support/foreign_float_environment.hpp"
 #include "support/path.hpp"
 
 namespace seriatim {
@@ -171,6 +172,25 @@ TEST(CAbi, GivesTheBitsOfCxxInEveryDtype) {
     for (const std::int64_t r : {1, 3, 4}) {
       const GeometryOptions options = small_path(r, dtype);
       expect_the_same(Story(options, 130, 11, 5), options);
+    }
+  }
+}
+
+TEST(CAbi, GivesItsBitsInAnyFloatingPointEnvironmentAndLeavesItAsItWas) {
+  for (const DType dtype : {DType::kF32, DType::kBf16}) {
+    const GeometryOptions options = small_path(4, dtype);
+    const Story story(options, 130, 15);
+    const Answers wanted = one_call(story);
+    for (const Foreign foreign : kEveryForeign) {
+      Answers got(story.geometry, story.tokens());
+      bool untouched = false;
+      {
+        ForeignFloatEnvironment environment(foreign);
+        got = CStory(story, options, nullptr, 2).answers(37);
+        untouched = environment.untouched();
+      }
+      EXPECT_TRUE(same_answers(got, wanted)) << foreign_name(foreign);
+      EXPECT_TRUE(untouched) << foreign_name(foreign);
     }
   }
 }

@@ -2,6 +2,7 @@
 #include <CLI/CLI.hpp>
 #include <cstdio>
 #include <map>
+#include <new>
 #include <sstream>
 
 #include "base/float_environment.hpp"
@@ -152,7 +153,7 @@ std::string version() {
   return text + ')';
 }
 
-int dispatch(int argc, char** argv) {
+int dispatch(int argc, char** argv) try {
   CLI::App app("Deterministic sparse attention: top-k chooses the set, time chooses the order.", "seriatim");
   app.set_version_flag("--version", version);
   app.require_subcommand(1);
@@ -182,6 +183,8 @@ int dispatch(int argc, char** argv) {
   if (devices_command->parsed()) return devices();
   if (check_command->parsed()) return check(check_options);
   return run_command->parsed() ? run(run_options) : select(select_options);
+} catch (const std::bad_alloc&) {
+  return refuse(Status::error(Code::kOutOfMemory, "memory", "the system refused memory"));
 }
 
 }  // namespace

@@ -18,10 +18,9 @@ bool is_number(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
 }
 
-bool is_temporary_of(std::string_view name, std::string_view target) {
-  constexpr std::string_view kMark = ".tmp-";
-  if (!name.starts_with(target) || !name.substr(target.size()).starts_with(kMark)) return false;
-  name.remove_prefix(target.size() + kMark.size());
+bool is_temporary_of(std::string_view name, std::string_view stem) {
+  if (!name.starts_with(stem)) return false;
+  name.remove_prefix(stem.size());
   const std::size_t dash = name.find('-');
   return dash != std::string_view::npos && is_number(name.substr(0, dash)) && is_number(name.substr(dash + 1));
 }
@@ -39,12 +38,13 @@ void remove_if_unlocked(int folder, const char* name) {
 
 // The system's calls rather than std::filesystem, whose iterator ends the process when it gets no memory.
 void remove_leftovers(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  const std::string_view target = std::string_view(path).substr(slash == std::string::npos ? 0 : slash + 1);
+  const std::string stem = temporary_stem(path);
+  const std::size_t slash = stem.rfind('/');
+  const std::string_view name = std::string_view(stem).substr(slash == std::string::npos ? 0 : slash + 1);
   DIR* entries = ::opendir(directory_of(path).c_str());
   if (entries == nullptr) return;
   while (const dirent* entry = ::readdir(entries)) {
-    if (is_temporary_of(entry->d_name, target)) remove_if_unlocked(::dirfd(entries), entry->d_name);
+    if (is_temporary_of(entry->d_name, name)) remove_if_unlocked(::dirfd(entries), entry->d_name);
   }
   ::closedir(entries);
 }

@@ -133,7 +133,7 @@ struct OutputFile::State {
     // What replaces a file is at no moment readable by more than its owner.
     const mode_t mode = target.exists ? 0600 : 0666;
     for (int attempt = 0; attempt < kNameAttempts; ++attempt) {
-      temporary = formatted("{}.tmp-{}-{}", target.path, ::getpid(), number.fetch_add(1));
+      temporary = formatted("{}{}-{}", temporary_stem(target.path), ::getpid(), number.fetch_add(1));
       fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
       if (fd < 0 && errno == EEXIST) continue;  // another container's process of our number
       if (fd < 0) break;

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstring>
@@ -59,6 +60,13 @@ std::string directory_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
   if (slash == std::string::npos) return ".";
   return slash == 0 ? "/" : path.substr(0, slash);
+}
+
+std::string temporary_stem(const std::string& path) {
+  constexpr std::size_t kLongestKept = 200;  // of 255; 28 for the two numbers
+  const std::size_t slash = path.rfind('/');
+  const std::size_t name = slash == std::string::npos ? 0 : slash + 1;
+  return path.substr(0, std::min(path.size(), name + kLongestKept)) + ".tmp-";
 }
 
 Status output_failure(const std::string& path, std::string_view what, int error) {

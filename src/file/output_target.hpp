@@ -23,6 +23,9 @@ Result<OutputTarget> find_output(const std::string& path);
 
 std::string directory_of(const std::string& path);
 
+// What the names of temporary files of `path` begin with: PATH.tmp-, its name cut where the whole would be too long.
+std::string temporary_stem(const std::string& path);
+
 Status output_failure(const std::string& path, std::string_view what, int error);
 
 // Removes temporary files beside `path` that nobody has locked. What cannot be removed stays. Throws bad_alloc.

@@ -65,6 +65,16 @@ TEST(Output, FollowsLinksToFilesThatAreThereOrNotYet) {
   EXPECT_EQ(write_file(folder / "loop", kNew).code(), Code::kIo);
 }
 
+TEST(Output, MayHaveTheLongestNameThereIs) {
+  const Folder folder;
+  const std::string name(255, 'n');
+  put(folder / (name.substr(0, 200) + ".tmp-1-0"), kOld);  // what a killed writer left
+  ASSERT_TRUE(write_file(folder / name, kNew).ok());
+  EXPECT_EQ(slurp(folder / name), kNew);
+  EXPECT_EQ(folder.names(), std::vector<std::string>{name});
+  EXPECT_EQ(write_file(folder / (name + 'n'), kNew).code(), Code::kIo);
+}
+
 TEST(Output, AFileThatIsReplacedKeepsItsMode) {
   const Folder folder;
   for (const mode_t mode : {0600U, 0640U, 0606U, 0755U, 0644U}) {

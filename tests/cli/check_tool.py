@@ -207,6 +207,23 @@ def check_standard_output(tool, capture):
             expect(len(lines) == 1 and "standard output" in lines[0], f"{case}: stderr is {done.stderr!r}")
 
 
+def check_little_memory(tool, capture, folder):
+    """Under any limit on its address space the tool does its work or says that there was no memory."""
+    def limited(kib, *arguments):
+        words = ["sh", "-c", f'ulimit -v {kib}; "$@"', "sh", tool.binary, *map(str, arguments)]
+        return subprocess.run(words, text=True, capture_output=True, check=False)
+
+    if limited(400_000, "--version").returncode != 0:
+        return  # a sanitizer's own address space passes any limit
+    refused = 0
+    for kib in range(72_000, 124_000, 2_000):
+        for arguments in (("run", capture, "--threads", 8), ("check", capture, "--html", folder / "page.html")):
+            done = limited(kib, *arguments)
+            expect(done.returncode in (0, 1, 2), f"{arguments[0]} in {kib} KiB: exit {done.returncode}: {done.stderr}")
+            refused += done.returncode == 2
+    expect(refused > 0, "no limit was too low, so nothing was shown")
+
+
 def check_outputs(tool, capture, folder):
     """What stands at an output's name stays what it is; what cannot be written is said before anything is computed."""
     target, link, private, fifo = (folder / name for name in ("target", "link", "private", "fifo"))
@@ -282,6 +299,7 @@ def main():
         conforming = arguments.captures / "qsa_f32.safetensors"
         check_outputs(tool, conforming, folder)
         check_standard_output(tool, conforming)
+        check_little_memory(tool, conforming, folder)
     check_usage(tool)
     for fault in FAULTS:
         print(fault, file=sys.stderr)

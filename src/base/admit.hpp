@@ -18,6 +18,13 @@ Status admit_view(std::string_view name, const ConstTensor& view, DType dtype,
 // Besides, for what is written: two elements that may share memory.
 Status admit_view(std::string_view name, const Tensor& view, DType dtype, std::initializer_list<std::int64_t> shape);
 
+// Whether an optional view was left out: it has neither memory nor axes. One with axes and no memory was not;
+// admit_view refuses it.
+template <typename Byte>
+bool left_out(const BasicTensor<Byte>& view) {
+  return view.data == nullptr && view.rank == 0;
+}
+
 // The first axis along which two elements of an admitted view may share memory: one that does not step over all that
 // the axes of shorter strides reach; -1 if there is none.
 int overlapping_axis(const ConstTensor& view);

@@ -164,7 +164,7 @@ Status DeviceWorkspace::plan(const DeviceSequence& sequence, std::int64_t layer_
     return s;
   const std::int64_t count = queries.queries.shape[0];
   if (Status s = admit_count(work, count); !s.ok()) return s;
-  if (!queries.head_weights.empty()) {
+  if (!left_out(queries.head_weights)) {
     if (Status s = admit_view("index_head_weights", queries.head_weights, DType::kF32, {count, heads}); !s.ok())
       return s;
   }
@@ -208,7 +208,7 @@ Status DeviceWorkspace::attend(const DeviceSequence& sequence, std::int64_t laye
   if (Status s = admit_count(work, count); !s.ok()) return s;
   if (!is_float(output.dtype)) return invalid("output", formatted("dtype {}", dtype_name(output.dtype)));
   if (Status s = admit_view("output", output, output.dtype, {count, heads, geometry.value_dim()}); !s.ok()) return s;
-  if (!lse.empty()) {
+  if (!left_out(lse)) {
     if (Status s = admit_view("lse", lse, DType::kF32, {count, heads}); !s.ok()) return s;
   }
   if (Status s = admit_sinks(geometry, queries.sinks); !s.ok()) return s;

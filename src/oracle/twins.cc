@@ -87,7 +87,7 @@ Status score_f64(const Geometry& geometry, ConstTensor query, ConstTensor head_w
   const std::int64_t heads = geometry.index_heads();
   const std::int64_t dim = geometry.index_dim();
   if (Status s = admit_view("query", query, geometry.index_dtype(), {heads, dim}); !s.ok()) return s;
-  if (!head_weights.empty()) {
+  if (!left_out(head_weights)) {
     if (Status s = admit_view("head_weights", head_weights, DType::kF32, {heads}); !s.ok()) return s;
   }
   if (Status s = admit_view("pooled", pooled, geometry.index_dtype(), {-1, dim}); !s.ok()) return s;

@@ -69,7 +69,7 @@ Status score_groups(const Geometry& geometry, ConstTensor query, ConstTensor hea
   const std::int64_t heads = geometry.index_heads();
   if (Status s = admit_view("index_queries", query, geometry.index_dtype(), {heads, geometry.index_dim()}); !s.ok())
     return s;
-  if (!head_weights.empty()) {
+  if (!left_out(head_weights)) {
     if (Status s = admit_view("index_head_weights", head_weights, DType::kF32, {heads}); !s.ok()) return s;
   }
   if (Status s = admit_pooled(geometry, pooled); !s.ok()) return s;

@@ -59,7 +59,7 @@ Status admit_queries(const LayerView& layer, const IndexQueries& queries) {
       !s.ok()) {
     return s;
   }
-  if (queries.head_weights.empty()) return {};
+  if (left_out(queries.head_weights)) return {};
   return admit_view("index_head_weights", queries.head_weights, DType::kF32,
                     {queries.queries.shape[0], geometry.index_heads()});
 }
@@ -113,7 +113,7 @@ Status admit_outputs(const Geometry& geometry, std::int64_t queries, const Tenso
   const std::int64_t heads = geometry.query_heads();
   if (!is_float(output.dtype)) return invalid("output", formatted("dtype {}", dtype_name(output.dtype)));
   if (Status s = admit_view("output", output, output.dtype, {queries, heads, geometry.value_dim()}); !s.ok()) return s;
-  if (lse.empty()) return {};
+  if (left_out(lse)) return {};
   if (Status s = admit_view("lse", lse, DType::kF32, {output.shape[0], heads}); !s.ok()) return s;
   const bool aligned = reinterpret_cast<std::uintptr_t>(lse.data) % alignof(float) == 0;
   if (lse.stride_bytes[1] != dtype_bytes(DType::kF32) || !aligned) {

@@ -162,6 +162,7 @@ TEST(AttendQueries, RefusesWhatDoesNotFitNamesTheQueryAndWritesNothing) {
   spoil("output", [](AttendCall& c) { c.output.data = nullptr; });
   spoil("lse", [](AttendCall& c) { c.lse.dtype = DType::kBf16; });
   spoil("lse", [](AttendCall& c) { c.lse.shape[1] = 3; });
+  spoil("lse", [](AttendCall& c) { c.lse.data = nullptr; });  // axes without memory: not one that was left out
   spoil("lse", [](AttendCall& c) { c.lse.data = c.output.at(2, 3, 5); });  // the output's last element
   spoil("positions", [](AttendCall& c) { c.queries.positions = c.queries.positions.first(2); });
   spoil(

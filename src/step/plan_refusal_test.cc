@@ -60,6 +60,7 @@ TEST(PlanRefusal, RefusesWhatDoesNotFitAndWritesNothing) {
   spoil("index_queries", [](PlanCall& c) { c.queries.queries.stride_bytes[2] = -4; });
   spoil("index_queries", [](PlanCall& c) { c.queries.queries.data = nullptr; });
   spoil("index_head_weights", [](PlanCall& c) { c.queries.head_weights.shape[0] = 2; });
+  spoil("index_head_weights", [](PlanCall& c) { c.queries.head_weights.data = nullptr; });
   spoil("index_head_weights", [](PlanCall& c) { c.queries.head_weights.dtype = DType::kF16; });
   spoil("positions", [](PlanCall& c) { c.queries.positions = c.queries.positions.first(2); });
   spoil("positions", [&](PlanCall& c) { c.queries.positions = at(999); }, Code::kInvalidArgument, 2);

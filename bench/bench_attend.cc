@@ -1,8 +1,8 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "bench/bench.hpp"
 #include "bench/decode_step.hpp"
 #include "bench/inputs.hpp"
@@ -47,7 +47,7 @@ void in_cache(Bench& bench, DType dtype) {
   TwoProducts products(geometry);
   std::vector<Contestant> peers;
   if (has_sgemm()) peers.push_back(products.contestant());
-  bench.add(fmt::format("attend 2,051 entries, 24 x 2 x 256, {}, in cache", dtype_name(dtype)), step.attend_only(false),
+  bench.add(formatted("attend 2,051 entries, 24 x 2 x 256, {}, in cache", dtype_name(dtype)), step.attend_only(false),
             {0.0, step.attend_fmas(), 0.0}, 1, peers, {1.0 / 0.60, 0.0, ">= 60 % of fma peak"});
 }
 
@@ -59,12 +59,12 @@ void cold(Bench& bench, DType dtype) {
     layer.stand_at(tokens - 1);
     DecodeStep step(bench, layer, 1);
     const Measure& m =
-        bench.add(fmt::format("attend at {} tokens, {}, cold rows", tokens, dtype_name(dtype)), step.attend_only(true),
+        bench.add(formatted("attend at {} tokens, {}, cold rows", tokens, dtype_name(dtype)), step.attend_only(true),
                   {step.attend_bytes(), step.attend_fmas(), 0.0}, 1, {}, {1.5, 0.0, "<= 1.5x limit"});
     if (tokens == 8192) short_context_ns = m.ours.median_ns;
     if (tokens == 8192) continue;
     Measure growth;
-    growth.name = fmt::format("attend, {}, 262,144 tokens against 8,192", dtype_name(dtype));
+    growth.name = formatted("attend, {}, 262,144 tokens against 8,192", dtype_name(dtype));
     growth.ours = m.ours;
     growth.limit_ns = short_context_ns;
     growth.limit = "the same at 8,192 tokens";

@@ -1,5 +1,4 @@
 // The cache's life: append, fork, rewind, evict, save and restore.
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <fstream>
 #include <memory>
 
+#include "base/format.hpp"
 #include "bench/bench.hpp"
 #include "bench/inputs.hpp"
 #include "seriatim/cache_file.hpp"
@@ -112,8 +112,8 @@ void appends(Bench& bench, std::int64_t count, std::int64_t layers) {
                                 {}};
   Work work;
   work.cold_bytes = static_cast<double>(layers * count) * store.token_bytes();
-  bench.add(fmt::format("append {} token{}, 24 x 2 x 256, {} layer{}", count, count == 1 ? "" : "s", layers,
-                        layers == 1 ? "" : "s"),
+  bench.add(formatted("append {} token{}, 24 x 2 x 256, {} layer{}", count, count == 1 ? "" : "s", layers,
+                      layers == 1 ? "" : "s"),
             ours, work, 1, {memcpy_of_it}, {0.0, 0.0, "stated"});
 }
 
@@ -221,7 +221,7 @@ void pages(Bench& bench) {
     attend_over(paged, *row, output);
     attend_over(contiguous, *row, same);
     require(output == same, "attend through pages");
-    note(bench, fmt::format("attend {} {} entries, bf16, through pages", row->size(), words),
+    note(bench, formatted("attend {} {} entries, bf16, through pages", row->size(), words),
          {"pages", [&] { attend_over(paged, *row, output); }, {}},
          {"contiguous", [&] { attend_over(contiguous, *row, same); }, {}}, "the same in one page", 1.05, "<= 1.05x");
   }
@@ -236,7 +236,7 @@ std::string file_folder() {
 }
 
 void copy_file(const std::string& from, const std::string& to) {
-  require(std::system(fmt::format("cp '{}' '{}'", from, to).c_str()) == 0, "cp");
+  require(std::system(formatted("cp '{}' '{}'", from, to).c_str()) == 0, "cp");
 }
 
 void files(Bench& bench) {
@@ -244,7 +244,7 @@ void files(Bench& bench) {
   const Geometry geometry = real_geometry(DType::kF32);
   Store store(geometry, tokens, 512);
   store.fill(tokens);
-  const std::string path = fmt::format("{}/seriatim-bench-{}", file_folder(), ::getpid());
+  const std::string path = formatted("{}/seriatim-bench-{}", file_folder(), ::getpid());
   const std::string copy = path + "-copy";
   require(store.cache().save(path).ok() && verify_cache_file(path).ok(), "save");
   CacheOptions options;
@@ -260,7 +260,7 @@ void files(Bench& bench) {
   };
   const Contestant cp{"cp", [&] { copy_file(path, copy); }, {}};
   const double megabytes = static_cast<double>(std::filesystem::file_size(path)) / 1e6;
-  const std::string what = fmt::format("{} tokens, {:.0f} MB", tokens, megabytes);
+  const std::string what = formatted("{} tokens, {:.0f} MB", tokens, megabytes);
   note(bench, "save " + what, {"save", [&] { require(store.cache().save(path).ok(), "save"); }, {}}, cp,
        "cp of the file, in memory", 1.3, "<= 1.3x");
   note(bench, "restore by copying " + what, {"restore", restore(RestoreMode::kCopy), {}}, cp,

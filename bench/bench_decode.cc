@@ -1,8 +1,8 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <numeric>
 
+#include "base/format.hpp"
 #include "bench/bench.hpp"
 #include "bench/decode_step.hpp"
 #include "bench/inputs.hpp"
@@ -166,12 +166,12 @@ void bench_decode(Bench& bench) {
                            scan_ns(bench, layer.geometry().groups(kTokens)) +
                            at_least(limits, step.attend_bytes(), step.attend_fmas());
       const Measure& m = bench.add(
-          fmt::format("decode step at 262,144, {}, {} thread{}", dtype_name(dtype), threads, threads > 1 ? "s" : ""),
+          formatted("decode step at 262,144, {}, {} thread{}", dtype_name(dtype), threads, threads > 1 ? "s" : ""),
           step.whole(), {0.0, 0.0, limit}, threads, {dense.contestant()}, {1.4, 15.0, "<= 1.4x limits, >= 15x dense"});
       if (threads == 1) one_thread_ns = m.ours.median_ns, one_thread_limit_ns = limit;
       if (threads == 1) continue;
       Measure speedup;
-      speedup.name = fmt::format("decode, {}, 2 threads against 1", dtype_name(dtype));
+      speedup.name = formatted("decode, {}, 2 threads against 1", dtype_name(dtype));
       speedup.ours = m.ours;
       speedup.limit_ns = one_thread_ns / 2.0;
       speedup.limit = "half the time of one thread";

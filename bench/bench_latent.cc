@@ -1,6 +1,6 @@
 // One decode step of a latent layer with groups of one token: scoring is the larger part, and bound by multiply-adds.
-#include <fmt/format.h>
 
+#include "base/format.hpp"
 #include "bench/bench.hpp"
 #include "bench/decode_step.hpp"
 #include "bench/inputs.hpp"
@@ -15,8 +15,8 @@ void bench_latent(Bench& bench) {
   for (const int threads : {1, 2}) {
     DecodeStep step(bench, layer, threads);
     const auto name = [threads](std::string_view part) {
-      return fmt::format("latent at 131,072, 128 x 576, index 64 x 128, bf16, {} thread{}: {}", threads,
-                         threads > 1 ? "s" : "", part);
+      return formatted("latent at 131,072, 128 x 576, index 64 x 128, bf16, {} thread{}: {}", threads,
+                       threads > 1 ? "s" : "", part);
     };
     bench.add(name("score and select, cold"), step.plan_only(), {step.score_bytes(), step.score_fmas(), 0.0}, threads,
               {}, {1.0 / 0.65, 0.0, ">= 65 % of fma peak"});

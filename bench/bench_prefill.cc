@@ -1,8 +1,8 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "bench/bench.hpp"
 #include "bench/inputs.hpp"
 
@@ -98,14 +98,14 @@ void bench_prefill(Bench& bench) {
         Prefill prefill(bench, layer, threads, blocks);
         prefill.check();
         const double goal = dtype == DType::kBf16 ? 0.55 : 0.45;
-        const Measure& m = bench.add(fmt::format("prefill {}, {}, {} thread{}, {} queries of it", tokens,
-                                                 dtype_name(dtype), threads, threads > 1 ? "s" : "", prefill.queries()),
+        const Measure& m = bench.add(formatted("prefill {}, {}, {} thread{}, {} queries of it", tokens,
+                                               dtype_name(dtype), threads, threads > 1 ? "s" : "", prefill.queries()),
                                      {"ours", [&prefill] { prefill.run(); }, {}}, {0.0, prefill.fmas(), 0.0}, threads,
-                                     {}, {1.0 / goal, 0.0, fmt::format(">= {:.0f} % of fma peak", 100.0 * goal)});
+                                     {}, {1.0 / goal, 0.0, formatted(">= {:.0f} % of fma peak", 100.0 * goal)});
         if (threads == 1) one_thread_ns = m.ours.median_ns, one_thread_limit_ns = m.limit_ns;
         if (threads == 1) continue;
         Measure speedup;
-        speedup.name = fmt::format("prefill {}, {}, 2 threads against 1", tokens, dtype_name(dtype));
+        speedup.name = formatted("prefill {}, {}, 2 threads against 1", tokens, dtype_name(dtype));
         speedup.ours = m.ours;
         speedup.limit_ns = one_thread_ns / 2.0;
         speedup.limit = "half the time of one thread";

@@ -1,7 +1,7 @@
-#include <fmt/format.h>
 
 #include <cstring>
 
+#include "base/format.hpp"
 #include "base/half.hpp"
 #include "bench/bench.hpp"
 #include "bench/inputs.hpp"
@@ -149,15 +149,15 @@ void bench_score(Bench& bench) {
       Scoring decode(bench.kernels(), geometry, 1);
       std::vector<Contestant> peers;
       if (has_sgemm()) peers.push_back(decode.gemm(&bench));
-      bench.add(fmt::format("score 65,536 x 4 x 128, {}, cold", name), decode.ours(&bench),
+      bench.add(formatted("score 65,536 x 4 x 128, {}, cold", name), decode.ours(&bench),
                 {decode.bytes(), decode.fmas(), 0.0}, 1, peers, {1.25, 0.0, "<= 1.25x limit"});
-      bench.add(fmt::format("score 65,536 x 4 x 128, {}, warm", name), decode.ours(nullptr), {0.0, decode.fmas(), 0.0},
-                1, {}, {0.0, 0.0, "stated"});
+      bench.add(formatted("score 65,536 x 4 x 128, {}, warm", name), decode.ours(nullptr), {0.0, decode.fmas(), 0.0}, 1,
+                {}, {0.0, 0.0, "stated"});
     }
     Scoring prefill(bench.kernels(), geometry, 64);
     std::vector<Contestant> peers;
     if (has_sgemm() && !bench.quick()) peers.push_back(prefill.gemm(nullptr));
-    bench.add(fmt::format("score, block of 64 queries, {}", name), prefill.ours(nullptr), {0.0, prefill.fmas(), 0.0}, 1,
+    bench.add(formatted("score, block of 64 queries, {}", name), prefill.ours(nullptr), {0.0, prefill.fmas(), 0.0}, 1,
               peers, {1.0 / 0.70, 0.0, ">= 70 % of fma peak"});
   }
 }

@@ -1,8 +1,8 @@
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <cstring>
 
+#include "base/format.hpp"
 #include "bench/bench.hpp"
 #include "bench/inputs.hpp"
 #include "bench/peers.hpp"
@@ -100,7 +100,7 @@ void other_distributions(Bench& bench) {
     Selection other(bench.kernels(), std::move(distributions[i].scores), 512);
     const auto timings = interleave({other.ours(), normal.ours()}, bench.effort());
     Measure m;
-    m.name = fmt::format("select 512 of 65,536, {}", distributions[i].name);
+    m.name = formatted("select 512 of 65,536, {}", distributions[i].name);
     m.ours = timings[0];
     m.limit_ns = timings[1].median_ns;
     m.limit = "the same selection on normal scores";
@@ -115,7 +115,7 @@ void sizes(Bench& bench) {
   for (const std::int64_t groups : {2048, 8192, 131072, 262144}) {
     for (const std::int64_t keep : {64, 512, 2048}) {
       Selection selection(bench.kernels(), normal_scores(random, groups), keep);
-      Measure m = against_scan(bench, fmt::format("select {} of {}", keep, groups), selection, {});
+      Measure m = against_scan(bench, formatted("select {} of {}", keep, groups), selection, {});
       m.target = groups == 131072 && keep == 2048 ? "<= 3x scan" : "stated";
       if (groups == 131072 && keep == 2048) m.met = m.to_limit() <= 3.0;
       bench.note(std::move(m));

@@ -2,7 +2,6 @@
 // is, as one JSON. QSA's real geometry in bf16; a decode step and a prefill step at the end of one long sequence, on
 // the device and, for the ratio, by the host's fastest kernels on one thread. Before anything is timed, the two answers
 // are compared bit for bit.
-#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -15,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/print.hpp"
 #include "device/workspace.hpp"
 #include "seriatim/step.hpp"
 
@@ -24,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 [[noreturn]] void stop(const Status& status) {
-  fmt::print(stderr, "seriatim-device-bench: {}\n", status.message());
+  bench::print(stderr, "seriatim-device-bench: {}\n", status.message());
   std::exit(2);
 }
 
@@ -276,5 +276,5 @@ int main(int argc, char** argv) {
   app.add_option("--seconds", settings.seconds, "Time for each measurement")->capture_default_str();
   CLI11_PARSE(app, argc, argv);
   seriatim::DeviceBench bench(settings);
-  fmt::print("{}\n", bench.report().dump(2));
+  seriatim::bench::print(stdout, "{}\n", bench.report().dump(2));
 }

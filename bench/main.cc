@@ -1,5 +1,4 @@
 // seriatim-bench: every measure of docs/performance.md in one process.
-#include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -9,6 +8,7 @@
 #include <fstream>
 
 #include "bench/bench.hpp"
+#include "bench/print.hpp"
 #include "seriatim/file.hpp"
 
 namespace seriatim::bench {
@@ -35,7 +35,7 @@ std::string today() {
 
 void require(bool right, std::string_view what) {
   if (right) return;
-  fmt::print(stderr, "seriatim-bench: {}: not the right answer; nothing is timed\n", what);
+  print(stderr, "seriatim-bench: {}: not the right answer; nothing is timed\n", what);
   std::exit(1);
 }
 
@@ -88,16 +88,16 @@ void Bench::note(Measure measure) {
 namespace {
 
 void print_limits(const Limits& l) {
-  fmt::print(
-      "{} thread{}: fma peak {:.1f} GFLOP/s; read {:.1f} GB/s from DRAM ({:.1f} in scattered runs of 2 KiB), {:.1f} "
-      "from 4 MiB a thread, "
-      "{:.1f} from 256 KiB a thread\n",
-      l.threads, l.threads > 1 ? "s" : "", 2.0 * l.fma_per_ns, l.dram_bytes_per_ns, l.runs_bytes_per_ns,
-      l.l3_bytes_per_ns, l.l2_bytes_per_ns);
+  print(stdout,
+        "{} thread{}: fma peak {:.1f} GFLOP/s; read {:.1f} GB/s from DRAM ({:.1f} in scattered runs of 2 KiB), {:.1f} "
+        "from 4 MiB a thread, "
+        "{:.1f} from 256 KiB a thread\n",
+        l.threads, l.threads > 1 ? "s" : "", 2.0 * l.fma_per_ns, l.dram_bytes_per_ns, l.runs_bytes_per_ns,
+        l.l3_bytes_per_ns, l.l2_bytes_per_ns);
 }
 
 bool ends_well(const Status& status) {
-  if (!status.ok()) fmt::print(stderr, "seriatim-bench: {}\n", status.message());
+  if (!status.ok()) print(stderr, "seriatim-bench: {}\n", status.message());
   return status.ok();
 }
 
@@ -105,7 +105,7 @@ int run_all(Kernels kernels, bool quick, const std::string& filter, const std::s
   if (!json.empty() && !ends_well(check_output(json))) return 2;
   Bench bench(kernels, quick, filter);
   Machine machine{cpu_name(), kernels.name(), SERIATIM_BUILD, today(), {}};
-  fmt::print("{}; kernels {}; {}; {}\n", machine.cpu, machine.kernels, machine.build, machine.date);
+  print(stdout, "{}; kernels {}; {}; {}\n", machine.cpu, machine.kernels, machine.build, machine.date);
   for (const int threads : {1, 2}) {
     machine.limits.push_back(measure_limits(kernels, bench.executor(threads), {0.5, 100}));
     print_limits(machine.limits.back());
@@ -117,7 +117,7 @@ int run_all(Kernels kernels, bool quick, const std::string& filter, const std::s
       std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == false; });
   const auto met =
       std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == true; });
-  fmt::print("{} targets met, {} not met\n", met, missed);
+  print(stdout, "{} targets met, {} not met\n", met, missed);
   if (json.empty()) return 0;
   const std::string text = to_json(machine, bench.measures());
   return ends_well(write_file(json, std::as_bytes(std::span(text)))) ? 0 : 2;
@@ -143,7 +143,7 @@ int main(int argc, char** argv) {
   CLI11_PARSE(app, argc, argv);
   const auto kernels = kernels_name.empty() ? seriatim::Kernels::chosen() : seriatim::Kernels::named(kernels_name);
   if (!kernels.ok()) {
-    fmt::print(stderr, "seriatim-bench: {}\n", kernels.status().message());
+    seriatim::bench::print(stderr, "seriatim-bench: {}\n", kernels.status().message());
     return 2;
   }
   return seriatim::bench::run_all(*kernels, quick, filter, json);

@@ -1,40 +1,40 @@
 #include "bench/table.hpp"
 
-#include <fmt/format.h>
-
 #include <cstdio>
 #include <nlohmann/json.hpp>
+
+#include "bench/print.hpp"
 
 namespace seriatim::bench {
 namespace {
 
 std::string time_text(double ns) {
-  if (ns < 1e3) return fmt::format("{:.0f} ns", ns);
-  if (ns < 1e6) return fmt::format("{:.2f} us", ns / 1e3);
-  if (ns < 1e9) return fmt::format("{:.2f} ms", ns / 1e6);
-  return fmt::format("{:.2f} s", ns / 1e9);
+  if (ns < 1e3) return formatted("{:.0f} ns", ns);
+  if (ns < 1e6) return formatted("{:.2f} us", ns / 1e3);
+  if (ns < 1e9) return formatted("{:.2f} ms", ns / 1e6);
+  return formatted("{:.2f} s", ns / 1e9);
 }
 
 std::string verdict(const Measure& m) {
   std::string words = !m.met ? "" : *m.met ? "met" : "NOT MET";
-  if (m.limits_ratio > 0.0) words += fmt::format(" (the limits' own ratio: {:.2f})", m.limits_ratio);
+  if (m.limits_ratio > 0.0) words += formatted(" (the limits' own ratio: {:.2f})", m.limits_ratio);
   return words;
 }
 
 }  // namespace
 
 void print_heading() {
-  fmt::print("{:<58} {:>10} {:>7} {:>10} {:>7}  {:<32} {}\n", "measure", "median", "spread", "limit", "ratio", "target",
-             "");
+  print(stdout, "{:<58} {:>10} {:>7} {:>10} {:>7}  {:<32} {}\n", "measure", "median", "spread", "limit", "ratio",
+        "target", "");
 }
 
 void print_measure(const Measure& m) {
-  fmt::print("{:<58} {:>10} {:>6.0f}% {:>10} {:>7}  {:<32} {}\n", m.name, time_text(m.ours.median_ns),
-             100.0 * m.ours.spread(), m.limit_ns > 0.0 ? time_text(m.limit_ns) : "-",
-             m.limit_ns > 0.0 ? fmt::format("{:.2f}", m.to_limit()) : "-", m.target, verdict(m));
+  print(stdout, "{:<58} {:>10} {:>6.0f}% {:>10} {:>7}  {:<32} {}\n", m.name, time_text(m.ours.median_ns),
+        100.0 * m.ours.spread(), m.limit_ns > 0.0 ? time_text(m.limit_ns) : "-",
+        m.limit_ns > 0.0 ? formatted("{:.2f}", m.to_limit()) : "-", m.target, verdict(m));
   for (std::size_t i = 0; i < m.peers.size(); ++i) {
-    fmt::print("    {:<54} {:>10} {:>6.0f}% {:>10} {:>6.1f}x\n", m.peers[i].first,
-               time_text(m.peers[i].second.median_ns), 100.0 * m.peers[i].second.spread(), "", m.times_slower(i));
+    print(stdout, "    {:<54} {:>10} {:>6.0f}% {:>10} {:>6.1f}x\n", m.peers[i].first,
+          time_text(m.peers[i].second.median_ns), 100.0 * m.peers[i].second.spread(), "", m.times_slower(i));
   }
   std::fflush(stdout);
 }

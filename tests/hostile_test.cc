@@ -20,6 +20,14 @@
 #include "seriatim/file.hpp"
 #include "support/path.hpp"
 
+#if defined(__SANITIZE_ADDRESS__)
+#define SERIATIM_UNDER_ASAN 1  // gcc
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SERIATIM_UNDER_ASAN 1  // clang
+#endif
+#endif
+
 namespace seriatim {
 namespace {
 
@@ -105,7 +113,7 @@ TEST(Hostile, AChildAfterThreadsWorksWithAnExecutorOfItsOwnAndWithItsParents) {
 
 // A process that may have no more memory hears of it as a Status.
 TEST(Hostile, ALimitOnAddressSpaceIsOutOfMemory) {
-#if defined(__SANITIZE_ADDRESS__)
+#if defined(SERIATIM_UNDER_ASAN)
   GTEST_SKIP() << "the sanitizer's own address space passes any limit";
 #endif
   const Story story(small_path(), kTokens, 3);

@@ -67,12 +67,11 @@ class BorrowedLayer {
 
   // Looks at `run`, whose first token lies at tensors.first_slot. Of the memory nothing is read but the block table.
   // Errors  InvalidArgument, by argument: a dtype, rank or extent; a stride that is negative, not whole elements, or
-  // lets
-  //         two tokens, heads or pages share memory (index = axis); fewer tokens, pages, entries or panels than the run
-  //         reaches; an entry of the block table that is no page of the pool, or that an earlier entry of the run names
-  //         too (index = entry); a null page (index = page); keys or values missing or too many; two forms at once; an
-  //         index of another run, dim or dtype. Overflow: sizes past 64 bits. OutOfMemory.
-  //         After an error the view is what it was before.
+  //         lets two tokens, heads or pages share memory (index = axis); fewer tokens, pages, entries or panels than
+  //         the run reaches; an entry of the block table that is no page of the pool, or that an earlier entry of the
+  //         run names too (index = entry); a null page (index = page); keys or values missing or too many; two forms at
+  //         once; an index of another run, dim or dtype. Overflow: sizes past 64 bits. OutOfMemory. After an error the
+  //         view is what it was before.
   // Memory  an address per page; none is taken where an earlier bind() had as many.
   Status bind(VisibleRun run, const BorrowedTensors& tensors);
 
@@ -89,7 +88,7 @@ class BorrowedLayer {
   std::vector<const std::byte*> panels_;  // one
 };
 
-// What a Cache asks of tokens when it takes them, for those who keep them themselves.
+// What a Cache asks of tokens when it takes them, for callers that keep them themselves.
 // Errors  InvalidArgument: no float dtype, no axis. NotFinite: row = the place on the first axis, index = the element
 //         within it.
 Status check_finite(std::string_view argument, const ConstTensor& tensor);

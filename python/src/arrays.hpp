@@ -32,9 +32,8 @@ using Output = Held<Tensor>;
 
 // None gives an empty view. An axis of at most one element may have any stride.
 // Errors  InvalidArgument, naming `argument`: no array; a subclass that may mean more than its elements, such as a
-// masked
-//         array; memory of a device; a dtype that is none of f32, bf16, f16, i32, i64; more than four axes; a negative
-//         stride; extents without memory; what torch_view refuses.
+//         masked array; memory of a device; a dtype that is none of f32, bf16, f16, i32, i64; more than four axes; a
+//         negative stride; extents without memory; what torch_view refuses.
 Input input(nb::handle object, const char* argument, Gradient gradient = Gradient::kRefused);
 Output output(nb::handle object, const char* argument);  // also InvalidArgument: memory that is read-only
 

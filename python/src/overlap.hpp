@@ -13,8 +13,7 @@ struct Part {
 };
 
 // Errors  InvalidArgument: one of `written` shares a byte with another of them, or with one of `read`. Strided views
-// that
-//         interleave share none; where that would take long to find out, they are taken to share.
+//         that interleave share none; where that would take long to find out, they are taken to share.
 void refuse_overlap(std::initializer_list<Part> written, std::initializer_list<Part> read);
 
 }  // namespace seriatim::python

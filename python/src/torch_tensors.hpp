@@ -26,12 +26,12 @@ const Torch* torch();
 enum class Gradient { kRefused, kIgnored };
 
 // The tensor as it lies; empty for None. An axis of one element is given the stride that it would have in a dense
-// tensor. Errors  InvalidArgument, naming `argument`: no tensor; a subclass but Parameter, whose meaning we do not
-// know; a layout
-//         or a wrapper without strided memory of its own (sparse, nested, vmap's and grad's); the negative bit; memory
-//         of a device; a dtype that is none of f32, bf16, f16, i32, i64; more than four axes; a storage that is smaller
-//         than the extents, as one that was freed; a tensor that requires a gradient, unless that is ignored, or
-//         carries a tangent; a tracer at work, which would keep this call's result as a constant.
+// tensor.
+// Errors  InvalidArgument, naming `argument`: no tensor; a subclass but Parameter, whose meaning we do not know; a
+//         layout or a wrapper without strided memory of its own (sparse, nested, vmap's and grad's); the negative bit;
+//         memory of a device; a dtype that is none of f32, bf16, f16, i32, i64; more than four axes; a storage that is
+//         smaller than the extents, as one that was freed; a tensor that requires a gradient, unless that is ignored,
+//         or carries a tangent; a tracer at work, which would keep this call's result as a constant.
 template <typename Byte>
 BasicTensor<Byte> torch_view(nb::handle tensor, const char* argument, Gradient gradient);
 

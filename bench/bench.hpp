@@ -65,6 +65,7 @@ void bench_select(Bench& bench);
 void bench_score(Bench& bench);
 void bench_attend(Bench& bench);
 void bench_decode(Bench& bench);
+void bench_batch(Bench& bench);
 void bench_latent(Bench& bench);
 void bench_prefill(Bench& bench);
 void bench_cache(Bench& bench);

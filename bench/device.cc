@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "bench/print.hpp"
-#include "device/workspace.hpp"
+#include "device/engine.hpp"
 #include "seriatim/step.hpp"
 
 namespace seriatim {
@@ -82,20 +82,20 @@ class DeviceBench {
           return options;
         }()))),
         device_(must(Device::open(settings.device))),
-        memory_(must(DeviceMemory::create(device_, must(DeviceMemory::bytes_for(geometry_, 1, settings.tokens))))) {
+        engine_(must(Engine::on(device_))) {
     CacheOptions options;
     options.capacity_tokens = settings.tokens;
-    options.allocator = memory_.get();
+    pages_ = must(engine_.allocator(geometry_, options));
+    options.allocator = pages_.get();
     cache_ = must(Cache::create(geometry_, std::move(options)));
     id_ = must(cache_->add(0));
     fill_cache();
-    sequence_.emplace(must(DeviceSequence::create(*memory_, geometry_, {LayerParameters{}}, settings.tokens)));
     snapshot_.emplace(must(cache_->snapshot(id_)));
+    must(engine_.reserve(geometry_, {settings.tokens, settings.prefill, 1}));
     const auto began = std::chrono::steady_clock::now();
-    must(sequence_->follow(*snapshot_));
+    sequence_ = must(on().bring_up(snapshot_->layer(0)));
     const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
-    sent_gb_per_s_ = static_cast<double>(sequence_->take_sent_bytes()) / seconds / 1e9;
-    workspace_.emplace(must(DeviceWorkspace::create(device_, geometry_, settings.tokens, settings.prefill)));
+    sent_gb_per_s_ = static_cast<double>(on().take_sent_bytes()) / seconds / 1e9;
   }
 
   Json report() {
@@ -114,6 +114,8 @@ class DeviceBench {
   }
 
  private:
+  DeviceEngine& on() { return static_cast<DeviceEngine&>(engine_.impl()); }
+
   void fill_cache() {
     constexpr std::int64_t kChunk = 4096;
     const std::int64_t kv = geometry_.kv_heads() * geometry_.head_dim();
@@ -184,15 +186,15 @@ class DeviceBench {
     for (std::int64_t q = queries; q > 0; --q) positions_.push_back(settings_.tokens - q);
     Answer on_device, on_host;
     Engine host = must(Engine::host());
-    run(on_device, nullptr);
-    run(on_host, &host);
+    run(on_device, engine_);
+    run(on_host, host);
     if (on_device != on_host) stop(Status::error(Code::kCorrupt, "device", "the device's answer is not the host's"));
 
     Json all;
     all["queries"] = queries;
     all["kernels"] = kernels(queries, on_device);
-    const double device_seconds = seconds_of(settings_.seconds, [&] { run(on_device, nullptr); });
-    const double host_seconds = seconds_of(settings_.seconds, [&] { run(on_host, &host); });
+    const double device_seconds = seconds_of(settings_.seconds, [&] { run(on_device, engine_); });
+    const double host_seconds = seconds_of(settings_.seconds, [&] { run(on_host, host); });
     all["step_us"] = device_seconds * 1e6;
     all["host_step_us"] = host_seconds * 1e6;
     all["device_to_host"] = device_seconds / host_seconds;
@@ -201,28 +203,27 @@ class DeviceBench {
 
   // The bytes are those that a query's rows and groups lie in, once per query, whatever a device's own cache keeps.
   Json kernels(std::int64_t queries, const Answer& answer) {
-    DeviceWorkspace::Impl& work = workspace_->impl();
+    DeviceWorkspace::Impl& work = on().workspace(geometry_).impl();
     const device::DeviceLayer& layer = sequence_->impl().layers[0];
-    const device::Buffer& memory = memory_->impl().buffer;
+    const device::Buffer& memory = sequence_->impl().memory.buffer;
     double groups = 0;
     double entries = 0;
     for (std::int64_t q = 0; q < queries; ++q) {
       groups += static_cast<double>(geometry_.groups(positions_[static_cast<std::size_t>(q)] + 1));
       entries += answer.counts[static_cast<std::size_t>(q)];
     }
-    work.planned = work.attended = queries;  // as if open; what they are about is on the device
     const auto each = static_cast<double>(geometry_.kv_heads() * (geometry_.head_dim() + geometry_.value_dim()) * 2);
     Json all;
-    all["score"] = kernel(timed(20, [&] { return work.launch_score(layer, memory, false, false); }),
+    all["score"] = kernel(timed(20, [&] { return work.launch_score(layer, memory, 0, queries, false, false); }),
                           groups * static_cast<double>(geometry_.index_dim() * 2) + groups * 4);
-    all["select"] = kernel(timed(20, [&] { return work.launch_select(false); }), groups * 4);
-    all["expand"] = kernel(timed(20, [&] { return work.launch_row(layer.args); }), entries * 4);
-    all["gather_attend"] = kernel(timed(20, [&] { return work.launch_attend(layer, memory, false); }), entries * each);
-    work.planned = work.attended = -1;
+    all["select"] = kernel(timed(20, [&] { return work.launch_select(queries, false); }), groups * 4);
+    all["expand"] = kernel(timed(20, [&] { return work.launch_row(queries, layer.args); }), entries * 4);
+    all["gather_attend"] = kernel(
+        timed(20, [&] { return work.launch_attend(layer, memory, queries, DType::kF32, false); }), entries * each);
     return all;
   }
 
-  void run(Answer& answer, Engine* host) {
+  void run(Answer& answer, Engine& engine) {
     const auto queries = static_cast<std::int64_t>(positions_.size());
     answer.rows.resize(static_cast<std::size_t>(queries * geometry_.row_capacity()));
     answer.counts.resize(static_cast<std::size_t>(queries));
@@ -234,25 +235,19 @@ class DeviceBench {
         as_bf16(queries_, {queries, geometry_.query_heads(), geometry_.head_dim()}), positions_, {}};
     const Tensor output = dense_view(static_cast<void*>(answer.output.data()), DType::kF32,
                                      {queries, geometry_.query_heads(), geometry_.value_dim()});
-    if (host != nullptr) {
-      must(host->plan(snapshot_->layer(0), index, NanPolicy::kRefuse, rows));
-      must(host->attend(snapshot_->layer(0), attending, rows, output, {}));
-      return;
-    }
-    must(workspace_->plan(*sequence_, 0, index, NanPolicy::kRefuse, rows));
-    must(workspace_->attend(*sequence_, 0, attending, std::nullopt, output, {}));
-    must(workspace_->wait());
+    must(engine.plan(snapshot_->layer(0), index, NanPolicy::kRefuse, rows));
+    must(engine.attend(snapshot_->layer(0), attending, rows, output, {}));
   }
 
   const Settings settings_;
   const Geometry geometry_;
   std::shared_ptr<Device> device_;
-  std::unique_ptr<DeviceMemory> memory_;
+  Engine engine_;
+  std::shared_ptr<PageAllocator> pages_;
   std::unique_ptr<Cache> cache_;
   SequenceId id_ = 0;
   std::optional<Snapshot> snapshot_;
-  std::optional<DeviceSequence> sequence_;
-  std::optional<DeviceWorkspace> workspace_;
+  DeviceSequence* sequence_ = nullptr;
   std::uint64_t state_ = 1;
   double copy_ = 0;
   double sent_gb_per_s_ = 0;

@@ -1,60 +1,19 @@
 // seriatim devices, and the device behind seriatim run --device.
 #include "seriatim/device.hpp"
 
-#include <optional>
 #include <utility>
 
 #include "commands.hpp"
-#include "device_path.hpp"
+#include "device_engine.hpp"
 #include "file/bytes.hpp"
 #include "print.hpp"
 
 namespace seriatim::cli {
-namespace {
 
-class DevicePath final : public ReplayPath {
- public:
-  DevicePath(std::unique_ptr<DeviceMemory> memory, DeviceSequence sequence, DeviceWorkspace workspace)
-      : memory_(std::move(memory)), sequence_(std::move(sequence)), workspace_(std::move(workspace)) {}
-
-  PageAllocator* allocator() override { return memory_.get(); }
-  Status begin(const Snapshot& snapshot) override { return sequence_.follow(snapshot); }
-  Status plan(const IndexQueries& queries, Rows rows) override {
-    if (Status s = workspace_.plan(sequence_, 0, queries, NanPolicy::kRefuse, rows); !s.ok()) return s;
-    return workspace_.wait();
-  }
-  Status attend(const AttendQueries& queries, Rows rows, Tensor output, Tensor lse) override {
-    if (Status s = workspace_.attend(sequence_, 0, queries, rows, output, lse); !s.ok()) return s;
-    return workspace_.wait();
-  }
-  WorkDone done() const override { return workspace_.done(); }
-  std::int64_t scratch_bytes() const override { return workspace_.device_bytes(); }
-
- private:
-  std::unique_ptr<DeviceMemory> memory_;
-  DeviceSequence sequence_;
-  DeviceWorkspace workspace_;
-};
-
-}  // namespace
-
-Result<std::unique_ptr<ReplayPath>> device_path(const std::string& name, const Capture& capture) {
+Result<Engine> device_engine(const std::string& name) {
   auto device = Device::open(name);
   if (!device.ok()) return device.status();
-  const Geometry& geometry = capture.geometry;
-  const std::int64_t tokens = replay_capacity_tokens(capture);
-  const auto bytes = DeviceMemory::bytes_for(geometry, 1, tokens);
-  if (!bytes.ok()) return bytes.status();
-  auto memory = DeviceMemory::create(*device, *bytes);
-  if (!memory.ok()) return memory.status();
-  LayerParameters layer;
-  layer.index_norm_weight = capture.index_norm_weight;
-  auto sequence = DeviceSequence::create(**memory, geometry, {layer}, tokens);
-  if (!sequence.ok()) return sequence.status();
-  auto workspace = DeviceWorkspace::create(*device, geometry, tokens, kReplayQueries);
-  if (!workspace.ok()) return workspace.status();
-  return std::unique_ptr<ReplayPath>(
-      std::make_unique<DevicePath>(*std::move(memory), *std::move(sequence), *std::move(workspace)));
+  return Engine::on(*std::move(device));
 }
 
 int devices() {

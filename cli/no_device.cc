@@ -1,6 +1,6 @@
 // What the tool says of devices when it was built without a backend.
 #include "commands.hpp"
-#include "device_path.hpp"
+#include "device_engine.hpp"
 
 namespace seriatim::cli {
 namespace {
@@ -12,7 +12,7 @@ Status absent() {
 
 }  // namespace
 
-Result<std::unique_ptr<ReplayPath>> device_path(const std::string&, const Capture&) { return absent(); }
+Result<Engine> device_engine(const std::string&) { return absent(); }
 
 int devices() { return refuse(absent()); }
 

@@ -1,6 +1,6 @@
 #include "check_report.hpp"
 #include "commands.hpp"
-#include "device_path.hpp"
+#include "device_engine.hpp"
 #include "outputs.hpp"
 #include "page.hpp"
 #include "print.hpp"
@@ -56,14 +56,9 @@ int run(const RunOptions& options) {
 
   ReplayOptions replay_options;
   replay_options.margin = options.margin;
-  replay_options.executor = executor.get();
-  std::unique_ptr<ReplayPath> device;
-  if (!options.device.empty()) {
-    auto opened = device_path(options.device, *capture);
-    if (!opened.ok()) return refuse(opened.status());
-    device = *std::move(opened);
-    replay_options.path = device.get();
-  }
+  auto engine = options.device.empty() ? Engine::host(*executor) : device_engine(options.device);
+  if (!engine.ok()) return refuse(engine.status());
+  replay_options.engine = &*engine;
   const auto done = [&] {
     Progress progress;
     replay_options.progress = [&progress](std::string_view stage, std::int64_t step, std::int64_t total) {

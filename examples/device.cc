@@ -28,29 +28,8 @@ Token next_token(const Geometry& g, std::mt19937& random) {
           fill(g.query_heads() * g.head_dim()), fill(g.index_heads() * g.index_dim())};
 }
 
-// What one layer needs on a device.
-struct OnDevice {
-  std::unique_ptr<DeviceMemory> memory;  // the cache takes its pages from it
-  DeviceSequence sequence;
-  DeviceWorkspace work;
-};
-
-Result<OnDevice> set_up(const std::string& name, const Geometry& g, std::int64_t tokens) {
-  auto device = Device::open(name);
-  if (!device.ok()) return device.status();
-  const auto bytes = DeviceMemory::bytes_for(g, 1, tokens);
-  if (!bytes.ok()) return bytes.status();
-  auto memory = DeviceMemory::create(*device, *bytes);
-  if (!memory.ok()) return memory.status();
-  auto sequence = DeviceSequence::create(**memory, g, {LayerParameters{}}, tokens);
-  if (!sequence.ok()) return sequence.status();
-  auto work = DeviceWorkspace::create(*device, g, tokens, 1);
-  if (!work.ok()) return work.status();
-  return OnDevice{*std::move(memory), *std::move(sequence), *std::move(work)};
-}
-
 // One token: on the device, and on the host to compare with.
-Status decode(const Geometry& g, Cache& cache, SequenceId user, OnDevice& on, Engine& host, std::int64_t position,
+Status decode(const Geometry& g, Cache& cache, SequenceId user, Engine& on, Engine& host, std::int64_t position,
               const Token& token, std::vector<float>& output, std::vector<float>& host_output) {
   std::vector<std::int32_t> row(static_cast<std::size_t>(g.row_capacity()));
   std::int32_t count = 0;
@@ -73,16 +52,13 @@ Status decode(const Geometry& g, Cache& cache, SequenceId user, OnDevice& on, En
   const AttendQueries queries{
       dense_view(token.query.data(), DType::kF32, {1, g.query_heads(), g.head_dim()}), {&position, 1}, {}};
 
-  if (Status s = on.sequence.stage(0, *layer); !s.ok()) return s;  // the new token crosses, nothing else
-  if (Status s = on.work.plan(on.sequence, 0, index, NanPolicy::kRefuse, rows); !s.ok()) return s;
-  if (Status s = on.work.attend(on.sequence, 0, queries, std::nullopt, view(output), {}); !s.ok()) return s;
-  if (Status s = on.work.wait(); !s.ok()) return s;  // rows and output are written here
+  // The device is brought up to the layer: the new token crosses, nothing else.
+  if (Status s = on.plan(*layer, index, NanPolicy::kRefuse, rows); !s.ok()) return s;
+  if (Status s = on.attend(*layer, queries, rows, view(output), {}); !s.ok()) return s;
 
   if (Status s = host.plan(*layer, index, NanPolicy::kRefuse, rows); !s.ok()) return s;
   if (Status s = host.attend(*layer, queries, rows, view(host_output), {}); !s.ok()) return s;
-  if (Status s = step->commit(); !s.ok()) return s;
-  const auto published = cache.snapshot(user);
-  return published.ok() ? on.sequence.follow(*published) : published.status();
+  return step->commit();
 }
 
 int fail(const Status& status) {
@@ -107,11 +83,17 @@ int main(int argc, char** argv) {
   options.head_dim = 32;
   const auto g = Geometry::admit(options);
   if (!g.ok()) return fail(g.status());
-  auto on = set_up(name, *g, 1024);
-  if (!on.ok()) return fail(on.status());
-  auto cache = Cache::create(*g, CacheOptions{.capacity_tokens = 1024, .allocator = on->memory.get()});
+  const auto device = Device::open(name);
+  if (!device.ok()) return fail(device.status());
+  auto on = Engine::on(*device);
   auto host = Engine::host();
-  if (!cache.ok() || !host.ok()) return 1;
+  if (!on.ok() || !host.ok()) return 1;
+  CacheOptions with{.capacity_tokens = 1024};
+  const auto pages = on->allocator(*g, with);  // memory of the device, a copy of which the host has
+  if (!pages.ok()) return fail(pages.status());
+  with.allocator = pages->get();
+  auto cache = Cache::create(*g, with);
+  if (!cache.ok()) return fail(cache.status());
   const auto user = (*cache)->add();
   if (!user.ok()) return fail(user.status());
 

@@ -44,7 +44,4 @@ struct Capture {
   static Result<Capture> parse(std::span<const std::byte> bytes);
 };
 
-// The capacity, in tokens, of a cache that holds a capture while it is replayed or judged by.
-std::int64_t replay_capacity_tokens(const Capture& capture);
-
 }  // namespace seriatim

@@ -11,7 +11,6 @@
 
 #include "seriatim/cache.hpp"
 #include "seriatim/capture.hpp"
-#include "seriatim/executor.hpp"
 #include "seriatim/status.hpp"
 #include "seriatim/step.hpp"
 
@@ -34,27 +33,9 @@ struct RowVerdict {
   std::string reason = {};  // why it is `wrong`
 };
 
-// What plans and attends in place of this process's plan() and attend(): a device.
-class ReplayPath {
- public:
-  virtual ~ReplayPath() = default;
-  // Where the cache's pages come from. Null: the heap.
-  virtual PageAllocator* allocator() = 0;
-  // All tokens are there; what follows asks about this state.
-  virtual Status begin(const Snapshot& snapshot) = 0;
-  virtual Status plan(const IndexQueries& queries, Rows rows) = 0;
-  virtual Status attend(const AttendQueries& queries, Rows rows, Tensor output, Tensor lse) = 0;
-  virtual WorkDone done() const = 0;
-  virtual std::int64_t scratch_bytes() const = 0;
-};
-
-// The most queries that replay() asks of a path at once.
-inline constexpr std::int64_t kReplayQueries = 8;
-
 struct ReplayOptions {
-  double margin = -1.0;          // relative margin of `near`; negative: 1e-5 for f32 index keys, 1e-2 for bf16 and f16
-  Executor* executor = nullptr;  // null: serial
-  ReplayPath* path = nullptr;    // null: the host's, by the executor
+  double margin = -1.0;      // relative margin of `near`; negative: 1e-5 for f32 index keys, 1e-2 for bf16 and f16
+  Engine* engine = nullptr;  // who plans and attends, its count of work started again; null: the host, serial
   std::function<void(std::string_view stage, std::int64_t done, std::int64_t total)> progress;
 };
 

@@ -98,7 +98,8 @@ struct StepLimits {
 //
 // Scratch depends on the geometry, the longest visible run, the number of asks, the executor's concurrency and, on a
 // device, the number of queries; never on queries x tokens. An engine that was never reserved takes what a call lacks.
-// After reserve() no call takes memory: one that would need more than what was reserved is refused.
+// After reserve() no call takes memory: one that would need more than what was reserved is refused. (A device takes
+// page tables besides when it is asked about a sequence that is new to it.)
 //
 // All asks of a call have equal geometries; calls with different ones may follow each other.
 // Errors of plan() and attend() say in their Place which ask, which of its queries (row) and which index is at fault;

@@ -154,7 +154,7 @@ template <typename Work>
 void shrunk(const SequenceHandle& self, const Work& work) {
   released(self.cache, [&](Cache& cache) {
     const Status status = work(cache);
-    if (status.ok() && self.cache->device) self.cache->device->let_go(cache, self.id);
+    if (status.ok() && self.cache->device) self.cache->device->let_go();
     return status;
   });
 }

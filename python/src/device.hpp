@@ -14,21 +14,18 @@
 
 namespace seriatim::python {
 
-struct LayerHandle;
-
 // Threads  calls take turns.
 class CacheDevice {
  public:
   virtual ~CacheDevice() = default;
   virtual const DeviceInfo& info() const = 0;
   virtual PageAllocator* allocator() = 0;
-  // As seriatim::plan and attend over `view`, which is `layer`'s. Without the interpreter's lock.
-  virtual Status plan(const LayerHandle& layer, const LayerView& view, const IndexQueries& queries, NanPolicy nan,
-                      Rows rows) = 0;
-  virtual Status attend(const LayerHandle& layer, const LayerView& view, const AttendQueries& queries, Rows rows,
-                        Tensor output, Tensor lse) = 0;
-  // The sequence has lost tokens, or is gone: pages that only its last state holds become free.
-  virtual void let_go(const Cache& cache, SequenceId sequence) = 0;
+  // As Engine::plan and attend. Without the interpreter's lock.
+  virtual Status plan(const LayerView& view, const IndexQueries& queries, NanPolicy nan, Rows rows) = 0;
+  virtual Status attend(const LayerView& view, const AttendQueries& queries, ConstRows rows, Tensor output,
+                        Tensor lse) = 0;
+  // A sequence has lost tokens, or is gone: pages that only its last state holds become free.
+  virtual void let_go() = 0;
 };
 
 // Errors  those of Device::open and of taking its memory; InvalidArgument: no capacity; Unsupported: a build without

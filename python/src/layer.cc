@@ -58,7 +58,7 @@ nb::object plan_rows(const LayerHandle& self, nb::handle queries, nb::handle pos
     const Unlocked unlocked;
     return with_layer(self, [&](const LayerView& view) {
       if (self.cache->device)
-        return self.cache->device->plan(self, view, IndexQueries{in.view, weights.view, at}, policy, rows.rows);
+        return self.cache->device->plan(view, IndexQueries{in.view, weights.view, at}, policy, rows.rows);
       return with_workspace(workspace, geometry, view.run.tokens, [&](seriatim::Engine& w) {
         return w.plan(view, IndexQueries{in.view, weights.view, at}, policy, rows.rows);
       });
@@ -85,7 +85,7 @@ nb::object attend_rows(const LayerHandle& self, nb::handle queries, nb::handle p
     const Unlocked unlocked;
     return with_layer(self, [&](const LayerView& view) {
       if (self.cache->device) {
-        return self.cache->device->attend(self, view, AttendQueries{in.view, at, logits}, read.rows, result.output.view,
+        return self.cache->device->attend(view, AttendQueries{in.view, at, logits}, read.rows, result.output.view,
                                           result.lse.view);
       }
       return with_workspace(workspace, geometry, view.run.tokens, [&](seriatim::Engine& w) {

@@ -13,14 +13,17 @@ constexpr std::int64_t kAppendTokens = 4096;  // per step of progress; any size 
 
 }  // namespace
 
-std::int64_t replay_capacity_tokens(const Capture& capture) { return capture.tokens() + 2 * kAppendTokens; }
-
-Result<FilledCache> fill_cache(const Capture& capture, PageAllocator* allocator,
-                               const std::function<void(std::int64_t tokens)>& progress) {
+CacheOptions cache_options_for(const Capture& capture) {
   CacheOptions options;
   options.layers[0].index_norm_weight = capture.index_norm_weight;
-  options.capacity_tokens = replay_capacity_tokens(capture);
-  options.allocator = allocator;
+  options.capacity_tokens = capture.tokens() + 2 * kAppendTokens;
+  return options;
+}
+
+Result<FilledCache> fill_cache(const Capture& capture, std::shared_ptr<PageAllocator> pages,
+                               const std::function<void(std::int64_t tokens)>& progress) {
+  CacheOptions options = cache_options_for(capture);
+  options.allocator = pages.get();
   auto cache = Cache::create(capture.geometry, std::move(options));
   if (!cache.ok()) return cache.status();
   const auto sequence = (*cache)->add(capture.anchor);
@@ -41,7 +44,7 @@ Result<FilledCache> fill_cache(const Capture& capture, PageAllocator* allocator,
   auto snapshot = (*cache)->snapshot(*sequence);
   if (!snapshot.ok()) return snapshot.status();
   const LayerView layer = snapshot->layer(0);
-  return FilledCache{*std::move(cache), *std::move(snapshot), layer};
+  return FilledCache{std::move(pages), *std::move(cache), *std::move(snapshot), layer};
 }
 
 ConstTensor rows_of(const ConstTensor& batch, std::int64_t first, std::int64_t count) {

@@ -12,14 +12,18 @@
 namespace seriatim {
 
 struct FilledCache {
+  std::shared_ptr<PageAllocator> pages;  // null: the heap; first, so that it goes last
   std::unique_ptr<Cache> cache;
   Snapshot snapshot;  // all tokens
   LayerView layer;    // of the snapshot
 };
 
+// With room for all tokens and a little more.
+CacheOptions cache_options_for(const Capture& capture);
+
 // Takes   where pages come from (null: the heap), and what is told how many tokens are there (may be empty)
 // Errors  those of the cache
-Result<FilledCache> fill_cache(const Capture& capture, PageAllocator* allocator,
+Result<FilledCache> fill_cache(const Capture& capture, std::shared_ptr<PageAllocator> pages,
                                const std::function<void(std::int64_t tokens)>& progress);
 
 // `count` rows of a batch from `first` on; empty of an empty one.

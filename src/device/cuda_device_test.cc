@@ -35,7 +35,7 @@ TEST_F(CudaEmulated, WorkGroupsOfAnySizeGiveTheSameBits) {
     EXPECT_TRUE(same_answers(device_answers(story, opened(work_group)), host)) << work_group;
 }
 
-TEST_F(CudaEmulated, AStepReturnsBeforeItsWorkIsDone) {
+TEST_F(CudaEmulated, WorkIsEnqueuedAndOutputsAreWrittenByTheWaitAlone) {
   const Story story(small_path(), 60, 18);
   DeviceStory held(story, opened());
   held.append(story.tokens());
@@ -43,13 +43,16 @@ TEST_F(CudaEmulated, AStepReturnsBeforeItsWorkIsDone) {
   const Asked asked(story, tokens);
   const Answers due = one_call(story);
   Answers got(story.geometry, 1);
-  ASSERT_TRUE(held.workspace().plan(held.sequence(), 0, asked.for_plan(), NanPolicy::kRefuse, got.rows_from(0)).ok());
+  const Snapshot snapshot = held.snapshot();
+  const DeviceSequence& sequence = *DeviceStory::must(held.on().bring_up(snapshot.layer(0)));
+  DeviceWorkspace& work = held.on().workspace(story.geometry);
+  ASSERT_TRUE(work.plan(sequence, 0, asked.for_plan(), NanPolicy::kRefuse, got.rows_from(0)).ok());
+  EXPECT_TRUE(got.rows_untouched());
+  ASSERT_TRUE(work.wait().ok());
   ASSERT_TRUE(
-      held.workspace()
-          .attend(held.sequence(), 0, asked.for_attend(), std::nullopt, got.output.writable(), got.lse.writable())
-          .ok());
-  EXPECT_TRUE(got.rows_untouched() && got.outputs_untouched());
-  ASSERT_TRUE(held.workspace().wait().ok());
+      work.attend(sequence, 0, asked.for_attend(), got.rows_from(0), got.output.writable(), got.lse.writable()).ok());
+  EXPECT_TRUE(got.outputs_untouched());
+  ASSERT_TRUE(work.wait().ok());
   EXPECT_TRUE(same_bits(got.of(0), due.of(50)));
 }
 
@@ -72,11 +75,12 @@ TEST_F(CudaEmulated, ALostDeviceIsReportedAtEveryCallAndOutputsStay) {
   {
     DeviceStory held(story, opened());
     held.append(50);
+    ASSERT_TRUE(held.follow().ok());
     cuda_faults().lost = true;
     Answers answers(story.geometry, 10);
     for (int tries = 0; tries < 2; ++tries) {
       EXPECT_TRUE(fails_with(held.ask(every_token(40, 10), answers), Code::kIo, "device"));
-      EXPECT_TRUE(fails_with(held.sequence().follow(held.snapshot()), Code::kIo, "device"));
+      EXPECT_TRUE(fails_with(held.follow(), Code::kIo, "device"));
     }
     EXPECT_TRUE(answers.rows_untouched() && answers.outputs_untouched());
     EXPECT_TRUE(held.snapshot().check().ok());
@@ -87,6 +91,7 @@ TEST_F(CudaEmulated, AStepTakesNoDeviceMemory) {
   const Story story(small_path(), 200, 32);
   DeviceStory held(story, opened());
   held.append(100);
+  ASSERT_TRUE(held.follow().ok());
   const std::int64_t before = cuda_faults().buffers_made;
   const std::int64_t taken = cuda_faults().held;
   EXPECT_GT(before, 10);

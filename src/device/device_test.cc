@@ -3,6 +3,7 @@
 
 #include <array>
 #include <atomic>
+#include <numeric>
 #include <thread>
 
 #include "device/device_testing.hpp"
@@ -37,7 +38,7 @@ TEST(DevicePath, EveryCountUpTo262144HasTheHostsRowOutputAndLse) {
     GeometryOptions options = small_path(r, DType::kBf16);
     options.budget_tokens = 512 * r;
     const Story story(options, 262'144, 60 + static_cast<std::uint64_t>(r));
-    DeviceStory held(story, open_device(), 64, std::int64_t{256} << 20);
+    DeviceStory held(story, open_device());
     held.append(story.tokens());
     const auto count = static_cast<std::int64_t>(tokens.size());
     Answers got(story.geometry, count);
@@ -146,10 +147,9 @@ TEST(DevicePath, AnOutputThatPassesItsDTypeIsAnOverflowAndOneThatFitsIsNot) {
     Answers rows(story.geometry, 2);
     HostTensor got(dtype, {2, story.geometry.query_heads(), story.geometry.value_dim()});
     HostTensor due(dtype, {2, story.geometry.query_heads(), story.geometry.value_dim()});
-    ASSERT_TRUE(
-        held.workspace().plan(held.sequence(), 0, asked.for_plan(), NanPolicy::kRefuse, rows.rows_from(0)).ok());
-    ASSERT_TRUE(held.workspace().attend(held.sequence(), 0, asked.for_attend(), std::nullopt, got.writable(), {}).ok());
-    const Status on_device = held.workspace().wait();
+    ASSERT_TRUE(held.engine().plan(snapshot.layer(0), asked.for_plan(), NanPolicy::kRefuse, rows.rows_from(0)).ok());
+    const Status on_device =
+        held.engine().attend(snapshot.layer(0), asked.for_attend(), rows.rows_from(0), got.writable(), {});
     const Status on_host = engine.attend(snapshot.layer(0), asked.for_attend(), rows.rows_from(0), due.writable(), {});
     EXPECT_EQ(on_device.ok(), dtype != DType::kF16) << dtype_name(dtype);
     EXPECT_EQ(on_device.code(), on_host.code());
@@ -169,22 +169,24 @@ TEST(DevicePath, RowsThatOthersMadeAreAttended) {
   std::int32_t count = 5;
   const Rows rows{row.data(), 5, &count};
   Answers got(story.geometry, 1);
-  ASSERT_TRUE(held.workspace()
-                  .attend(held.sequence(), 0, asked.for_attend(), rows, got.output.writable(), got.lse.writable())
-                  .ok());
-  EXPECT_TRUE(got.outputs_untouched());
-  ASSERT_TRUE(held.workspace().wait().ok());
+  const Snapshot snapshot = held.snapshot();
+  const LayerView layer = snapshot.layer(0);
+  ASSERT_TRUE(held.engine().attend(layer, asked.for_attend(), rows, got.output.writable(), got.lse.writable()).ok());
   Answers due(story.geometry, 1);
   Engine engine = engine_for(story.geometry, story.tokens());
-  const Snapshot snapshot = held.snapshot();
-  ASSERT_TRUE(
-      engine.attend(snapshot.layer(0), asked.for_attend(), rows, due.output.writable(), due.lse.writable()).ok());
+  ASSERT_TRUE(engine.attend(layer, asked.for_attend(), rows, due.output.writable(), due.lse.writable()).ok());
   EXPECT_TRUE(same_bits(got.output.bytes(), due.output.bytes()));
   EXPECT_TRUE(same_bits(got.lse.bytes(), due.lse.bytes()));
   std::swap(row[1], row[2]);
-  EXPECT_TRUE(fails_with(
-      held.workspace().attend(held.sequence(), 0, asked.for_attend(), rows, got.output.writable(), got.lse.writable()),
-      Code::kNotChronological, "row", 0, 2));
+  EXPECT_TRUE(
+      fails_with(held.engine().attend(layer, asked.for_attend(), rows, got.output.writable(), got.lse.writable()),
+                 Code::kNotChronological, "row", 0, 2));
+  std::vector<std::int32_t> wide(static_cast<std::size_t>(story.geometry.row_capacity()) + 1);
+  std::iota(wide.begin(), wide.end(), 0);
+  auto entries = static_cast<std::int32_t>(wide.size());
+  EXPECT_TRUE(fails_with(held.engine().attend(layer, asked.for_attend(), Rows{wide.data(), entries, &entries},
+                                              got.output.writable(), got.lse.writable()),
+                         Code::kCapacity, "rows", 0));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "device/device.hpp"
+#include "device/engine.hpp"
 #include "seriatim/device.hpp"
 #include "support/path.hpp"
 
@@ -41,60 +42,53 @@ inline std::shared_ptr<Device> open_device(std::int64_t work_group = 0) {
 
 class DeviceStory {
  public:
-  static constexpr std::int64_t kBytes = std::int64_t{64} << 20;
-
   DeviceStory(const Story& story, std::shared_ptr<Device> opened, std::int64_t max_queries = 64,
-              std::int64_t bytes = kBytes, std::int64_t page_tokens = 0)
-      : story_(story), device_(std::move(opened)), memory_(must(DeviceMemory::create(device_, bytes))) {
-    parameters_[0].index_norm_weight = story.norm_weight;
+              std::int64_t page_tokens = 0)
+      : story_(story), device_(std::move(opened)), engine_(must(Engine::on(device_))) {
     CacheOptions options;
-    options.layers = parameters_;
+    options.layers[0].index_norm_weight = story.norm_weight;
     options.capacity_tokens = 4 * story.tokens() + 4096;
     options.page_tokens = page_tokens;
-    options.allocator = memory_.get();
+    pages_ = must(engine_.allocator(story.geometry, options));
+    options.allocator = pages_.get();
     cache_ = must(Cache::create(story.geometry, std::move(options)));
     id_ = *cache_->add(story.anchor);
-    sequence_.emplace(must(DeviceSequence::create(*memory_, story.geometry, parameters_, 2 * story.tokens() + 4096)));
-    workspace_.emplace(must(DeviceWorkspace::create(device_, story.geometry, story.tokens(), max_queries)));
+    const Status reserved = engine_.reserve(story.geometry, {story.tokens(), max_queries, 8});
+    EXPECT_TRUE(reserved.ok()) << reserved.message();
   }
 
-  // Appends so many tokens and lets the device follow.
+  // Appends so many tokens.
   void append(std::int64_t count) {
     auto transaction = must(cache_->begin());
     ASSERT_TRUE(transaction.append(id_, 0, story_.batch(held_, count)).ok());
     ASSERT_TRUE(transaction.commit().ok());
     held_ += count;
-    follow();
   }
-  void follow() {
-    const Status status = sequence_->follow(snapshot());
-    ASSERT_TRUE(status.ok()) << status.message();
-  }
+  // Sends what the device lacks of the published state.
+  Status follow() { return on().bring_up(snapshot().layer(0)).status(); }
 
-  // Plans and attends; the answers go to places `first` and on.
+  // Plans and attends over the published state, or over `layer`; the answers go to places `first` and on.
   Status ask(std::span<const std::int64_t> tokens, Answers& answers, std::int64_t first = 0,
              NanPolicy nan = NanPolicy::kRefuse) {
+    const Snapshot now = snapshot();
+    return ask_over(now.layer(0), tokens, answers, first, nan);
+  }
+  Status ask_over(const LayerView& layer, std::span<const std::int64_t> tokens, Answers& answers,
+                  std::int64_t first = 0, NanPolicy nan = NanPolicy::kRefuse) {
     const Asked asked(story_, tokens);
     const auto count = static_cast<std::int64_t>(tokens.size());
-    if (Status s = workspace_->plan(*sequence_, 0, asked.for_plan(), nan, answers.rows_from(first)); !s.ok()) return s;
-    if (Status s =
-            workspace_->attend(*sequence_, 0, asked.for_attend(), std::nullopt,
-                               answers.output.writable_rows(first, count), answers.lse.writable_rows(first, count));
-        !s.ok()) {
-      (void)workspace_->wait();
-      return s;
-    }
-    return workspace_->wait();
+    const Rows rows = answers.rows_from(first);
+    if (Status s = engine_.plan(layer, asked.for_plan(), nan, rows); !s.ok()) return s;
+    return engine_.attend(layer, asked.for_attend(), rows, answers.output.writable_rows(first, count),
+                          answers.lse.writable_rows(first, count));
   }
 
   Snapshot snapshot() const { return *cache_->snapshot(id_); }
   Cache& cache() { return *cache_; }
   SequenceId id() const { return id_; }
-  DeviceSequence& sequence() { return *sequence_; }
-  DeviceWorkspace& workspace() { return *workspace_; }
-  DeviceMemory& memory() { return *memory_; }
+  Engine& engine() { return engine_; }
+  DeviceEngine& on() { return static_cast<DeviceEngine&>(engine_.impl()); }
   Device& device() { return *device_; }
-  const std::vector<LayerParameters>& parameters() const { return parameters_; }
   std::int64_t held() const { return held_; }
   void set_held(std::int64_t tokens) { held_ = tokens; }
 
@@ -107,13 +101,11 @@ class DeviceStory {
  private:
   const Story& story_;
   std::shared_ptr<Device> device_;
-  std::unique_ptr<DeviceMemory> memory_;
-  std::vector<LayerParameters> parameters_{1};
+  Engine engine_;
+  std::shared_ptr<PageAllocator> pages_;
   std::unique_ptr<Cache> cache_;
   SequenceId id_ = 0;
   std::int64_t held_ = 0;
-  std::optional<DeviceSequence> sequence_;
-  std::optional<DeviceWorkspace> workspace_;
 };
 
 // Every token's query, a few at a time.

@@ -5,6 +5,7 @@
 #include "base/checked.hpp"
 #include "base/float_environment.hpp"
 #include "base/format.hpp"
+#include "cache/state.hpp"
 
 namespace seriatim {
 
@@ -23,22 +24,26 @@ Result<std::unique_ptr<DeviceMemory>> DeviceMemory::create(std::shared_ptr<Devic
   }
 }
 
-Result<std::int64_t> DeviceMemory::bytes_for(const Geometry& geometry, std::int64_t layers, std::int64_t tokens) {
-  if (layers < 0 || tokens < 0)
-    return Status::error(Code::kInvalidArgument, "tokens", "tokens: a negative count of tokens or layers");
-  const std::int64_t kv_bytes =
-      geometry.kv_heads() * (geometry.head_dim() + geometry.value_dim()) * dtype_bytes(geometry.kv_dtype());
-  // Raw keys once; pooled keys as if every token were a group, which also covers the second set of an eviction where r
-  // > 1.
-  const std::int64_t index_bytes = 3 * geometry.index_dim() * dtype_bytes(geometry.index_dtype());
-  constexpr std::int64_t kCoordinates = 12;
-  // What rounding up to whole pages, and blocks to 64 bytes, may take besides.
-  constexpr std::int64_t kPageTokens = 512;
-  const std::int64_t spare = kPageTokens + 16 * geometry.group_tokens();
-  const auto all =
-      checked_product({layers, kv_bytes + index_bytes + kCoordinates + 64, checked_add(tokens, spare).value_or(-1)});
-  if (!all) return Status::error(Code::kOverflow, "tokens", "tokens: the bytes do not fit 64 bits");
-  return *all;
+Result<std::int64_t> DeviceMemory::bytes_for(const Geometry& geometry, const CacheOptions& options) {
+  if (options.capacity_tokens <= 0 && options.capacity_bytes <= 0) {
+    return Status::error(Code::kInvalidArgument, "capacity_tokens",
+                         "capacity_tokens: none; the memory of a cache on a device is taken at once");
+  }
+  const auto layout = Layout::make(geometry, options);
+  if (!layout.ok()) return layout.status();
+  // What the region's start may lack to the alignment of pages is left unused.
+  if (options.capacity_bytes > 0) {
+    const auto all = checked_add(options.capacity_bytes, kBlockAlignment);
+    if (all) return *all;
+  } else {
+    const std::int64_t pages = pages_for(0, options.capacity_tokens, layout->page_tokens);
+    const auto pooled = checked_product({Store::kPooledPagesPerTokenPage, layout->pooled_page_bytes});
+    const auto each = pooled ? checked_add(layout->token_page_bytes, *pooled) : std::nullopt;
+    const auto whole = each ? checked_product({pages, *each}) : std::nullopt;
+    const auto all = whole ? checked_add(*whole, kBlockAlignment) : std::nullopt;
+    if (all) return *all;
+  }
+  return Status::error(Code::kOverflow, "capacity_tokens", "capacity_tokens: the bytes do not fit 64 bits");
 }
 
 DeviceMemory::DeviceMemory(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

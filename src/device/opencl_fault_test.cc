@@ -113,6 +113,7 @@ TEST(DeviceFault, AStepTakesNoDeviceMemory) {
   const Story story(small_path(), 200, 32);
   DeviceStory held(story, DeviceStory::must(open_by(calls, "opencl", {})));
   held.append(100);
+  ASSERT_TRUE(held.follow().ok());
   const std::int64_t before = buffers_made;
   EXPECT_GT(before, 10);
   for (std::int64_t t = 100; t < 200; ++t) {

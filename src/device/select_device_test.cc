@@ -82,15 +82,13 @@ class Selector {
     std::vector<std::int32_t> row(static_cast<std::size_t>(work.geometry.row_capacity()) + 1);
     device::LayerArgs layer{};
     layer.anchor = kAnchor;
-    work.planned = 1;
     EXPECT_TRUE(driver.write(work.visible, 0, &visible, 8).ok());
     EXPECT_TRUE(driver.write(work.scores, 0, scores.data(), static_cast<std::int64_t>(scores.size()) * 4).ok());
-    EXPECT_TRUE(work.launch_select(false).ok());
-    EXPECT_TRUE(work.launch_row(layer).ok());
+    EXPECT_TRUE(work.launch_select(1, false).ok());
+    EXPECT_TRUE(work.launch_row(1, layer).ok());
     EXPECT_TRUE(driver.read(work.rows, row.data(), work.geometry.row_capacity() * 4).ok());
     EXPECT_TRUE(driver.read(work.widths, &row.back(), 4).ok());
     EXPECT_TRUE(driver.finish().ok());
-    work.planned = -1;
     return row;
   }
 

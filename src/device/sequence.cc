@@ -263,6 +263,7 @@ Status DeviceSequence::follow(const Snapshot& snapshot) {
   if (Status s = driver.finish(); !s.ok()) return s;
   impl_->held = snapshot;
   impl_->held_epoch = driver.epoch;
+  impl_->staged = false;
   return {};
 }
 
@@ -276,6 +277,7 @@ void DeviceSequence::share(const DeviceSequence& other) {
 
 Status DeviceSequence::stage(std::int64_t layer, const LayerView& staged) {
   DefaultFloatEnvironment environment;
+  impl_->staged = true;
   return impl_->send(layer, staged);
 }
 

@@ -1,4 +1,4 @@
-// What DeviceSequence holds.
+// One sequence of a cache as the device sees it.
 #pragma once
 
 #include <array>
@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "device/memory.hpp"
+#include "seriatim/cache.hpp"
 
 namespace seriatim {
 
@@ -43,6 +44,43 @@ std::int64_t held_groups(const LayerView& view, const LayerView& held);
 
 }  // namespace device
 
+// One sequence of a cache as the device sees it.
+class DeviceSequence {
+ public:
+  // Takes   the geometry, layers and largest length of the sequence; all memory is taken here.
+  //         `memory` outlives the sequence.
+  // Errors  InvalidArgument. Unsupported: the kernels do not build (the message ends with the driver's log).
+  //         OutOfMemory, Io.
+  static Result<DeviceSequence> create(DeviceMemory& memory, const Geometry& geometry,
+                                       const std::vector<LayerParameters>& layers, std::int64_t max_tokens);
+  DeviceSequence(DeviceSequence&&) noexcept;
+  DeviceSequence& operator=(DeviceSequence&&) noexcept;
+  ~DeviceSequence();
+
+  // Sends what the device lacks of a published state and, on success, holds that state in place of the last one.
+  // Whatever came between (append, truncate, evict, fork, copy, restore) only decides how much is sent.
+  // Errors  InvalidArgument: a layer or page that is not of this memory. Capacity: more than max_tokens. OutOfMemory,
+  //         Io: the driver; the state that was held is held still.
+  Status follow(const Snapshot& snapshot);
+  // Starts from what `other`, a sequence of the same memory, holds: a fork sends nothing that its parent sent.
+  void share(const DeviceSequence& other);
+
+  // Sends the staged tokens of one layer beside what is held. They serve the next steps until another stage() or
+  // follow(); the transaction stays open and unchanged until wait(). Errors as follow.
+  Status stage(std::int64_t layer, const LayerView& staged);
+
+  // Bytes sent since the last call.
+  std::int64_t take_sent_bytes();
+
+  struct Impl;  // opaque
+  Impl& impl() { return *impl_; }
+  const Impl& impl() const { return *impl_; }
+
+ private:
+  explicit DeviceSequence(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
 struct DeviceSequence::Impl {
   Impl(DeviceMemory& m, const Geometry& g) : memory(m.impl()), geometry(g), shape(device::shape_args(g)) {}
 
@@ -59,12 +97,15 @@ struct DeviceSequence::Impl {
   device::Buffer axes;
   std::vector<device::DeviceLayer> layers;
   std::optional<Snapshot> held;
+  bool staged = false;  // some layer shows staged tokens instead
   std::int64_t held_epoch = -1;
   std::int64_t sent_bytes = 0;
 
+  // Whether what was sent is to be relied on.
+  bool holds() const { return held && held_epoch == memory.device->impl().epoch; }
+
  private:
   Device::Impl& driver() { return memory.device->impl(); }
-  bool holds() const { return held && held_epoch == memory.device->impl().epoch; }
   Status admit(std::int64_t layer, const LayerView& view) const;
   Status send_tokens(const LayerView& view, std::int64_t from);
   Status send_block(const std::byte* page, std::int64_t offset, std::int64_t bytes);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <new>
+#include <optional>
 
 #include "base/checked.hpp"
 #include "base/float_environment.hpp"
@@ -12,64 +13,97 @@
 namespace seriatim {
 namespace {
 
-constexpr std::int64_t kMostQueries = 65535;  // work-groups along an axis that every device has
-constexpr std::int64_t kPartialHead = 3;      // PARTIAL_HEAD of the kernels
+constexpr std::int64_t kPartialHead = 3;  // PARTIAL_HEAD of the kernels
 
-}  // namespace
+std::int64_t splits_of(const Geometry& geometry) {
+  return (geometry.row_capacity() + kSplitEntries - 1) / kSplitEntries;
+}
 
-Status DeviceWorkspace::Impl::prepare(std::int64_t visible_tokens, std::int64_t most) {
+// A buffer on the device, and its entries.
+struct Wanted {
+  device::Buffer DeviceWorkspace::Impl::* buffer;
+  std::int64_t per_query;
+  std::int64_t more;
+  std::int64_t entry_bytes;
+};
+
+std::array<Wanted, 15> wanted_buffers(const Geometry& geometry, std::int64_t visible_tokens) {
+  using Impl = DeviceWorkspace::Impl;
+  const std::int64_t heads = geometry.query_heads();
+  return {{{&Impl::index_queries, geometry.index_heads() * geometry.index_dim(), 1, 4},
+           {&Impl::head_weights, geometry.index_heads(), 1, 4},
+           {&Impl::visible, 1, 1, 8},
+           {&Impl::scores, geometry.groups(visible_tokens), 1, 4},
+           {&Impl::chosen, geometry.budget_groups(), 1, 4},
+           {&Impl::counts, 1, 1, 4},
+           {&Impl::first_nan, 1, 1, 4},
+           {&Impl::rows, geometry.row_capacity(), 1, 4},
+           {&Impl::widths, 1, 1, 4},
+           {&Impl::queries, heads, geometry.head_dim(), 4},
+           {&Impl::sinks, heads, 1, 4},
+           {&Impl::partials, splits_of(geometry) * heads, kPartialHead + geometry.value_dim(), 4},
+           {&Impl::output, heads, geometry.value_dim(), 4},
+           {&Impl::lse, heads, 1, 4},
+           {&Impl::overflow, heads, 1, 4}}};
+}
+
+std::optional<std::int64_t> bytes_of(const Wanted& one, std::int64_t queries) {
+  return checked_product({queries, one.per_query, one.more, one.entry_bytes});
+}
+
+Status too_large() {
+  return Status::error(Code::kOverflow, "max_queries", "max_queries: the workspace's bytes do not fit 64 bits");
+}
+
+Status admit_sizes(std::int64_t visible_tokens, std::int64_t queries) {
   if (visible_tokens < 0 || visible_tokens > Geometry::kPositions) {
     return Status::error(Code::kInvalidArgument, "max_visible_tokens",
                          formatted("max_visible_tokens: {} is not in 0..{}", visible_tokens, Geometry::kPositions));
   }
-  if (most < 1 || most > kMostQueries) {
+  if (queries < 1 || queries > DeviceWorkspace::kMostQueries) {
     return Status::error(Code::kInvalidArgument, "max_queries",
-                         formatted("max_queries: {} is not in 1..{}", most, kMostQueries));
+                         formatted("max_queries: {} is not in 1..{}", queries, DeviceWorkspace::kMostQueries));
   }
+  return {};
+}
+
+}  // namespace
+
+Result<std::int64_t> DeviceWorkspace::bytes_for(const Geometry& geometry, std::int64_t visible_tokens,
+                                                std::int64_t queries) {
+  if (Status s = admit_sizes(visible_tokens, queries); !s.ok()) return s;
+  std::int64_t all = 0;
+  for (const Wanted& one : wanted_buffers(geometry, visible_tokens)) {
+    const auto bytes = bytes_of(one, queries);
+    const auto sum = bytes ? checked_add(all, *bytes) : std::nullopt;
+    if (!sum) return too_large();
+    all = *sum;
+  }
+  return all;
+}
+
+Status DeviceWorkspace::Impl::prepare(std::int64_t visible_tokens, std::int64_t most) {
+  if (Status s = admit_sizes(visible_tokens, most); !s.ok()) return s;
   max_visible_tokens = visible_tokens;
   max_queries = most;
   score_stride = geometry.groups(visible_tokens);
-  splits = (geometry.row_capacity() + kSplitEntries - 1) / kSplitEntries;
+  splits = splits_of(geometry);
   Device::Impl& driver = device->impl();
   auto built = driver.program(geometry);
   if (!built.ok()) return built.status();
   program = *built;
 
-  const std::int64_t index_floats = geometry.index_heads() * geometry.index_dim();
-  const std::int64_t heads = geometry.query_heads();
-  struct Wanted {
-    device::Buffer& buffer;
-    std::int64_t per_query;  // entries
-    std::int64_t more;
-    std::int64_t entry_bytes;
-  };
-  const std::array wanted{
-      Wanted{index_queries, index_floats, 1, 4},
-      Wanted{head_weights, geometry.index_heads(), 1, 4},
-      Wanted{visible, 1, 1, 8},
-      Wanted{scores, score_stride, 1, 4},
-      Wanted{chosen, geometry.budget_groups(), 1, 4},
-      Wanted{counts, 1, 1, 4},
-      Wanted{first_nan, 1, 1, 4},
-      Wanted{rows, geometry.row_capacity(), 1, 4},
-      Wanted{widths, 1, 1, 4},
-      Wanted{queries, heads, geometry.head_dim(), 4},
-      Wanted{sinks, heads, 1, 4},
-      Wanted{partials, splits * heads, kPartialHead + geometry.value_dim(), 4},
-      Wanted{output, heads, geometry.value_dim(), 4},
-      Wanted{lse, heads, 1, 4},
-      Wanted{overflow, heads, 1, 4},
-  };
-  for (const Wanted& one : wanted) {
-    const auto bytes = checked_product({most, one.per_query, one.more, one.entry_bytes});
-    if (!bytes)
-      return Status::error(Code::kOverflow, "max_queries", "max_queries: the workspace's bytes do not fit 64 bits");
+  for (const Wanted& one : wanted_buffers(geometry, visible_tokens)) {
+    const auto bytes = bytes_of(one, most);
+    if (!bytes) return too_large();
     auto buffer = driver.buffer(*bytes);
     if (!buffer.ok()) return buffer.status();
-    one.buffer = std::move(*buffer);
-    device_bytes += one.buffer.bytes();
+    this->*one.buffer = std::move(*buffer);
+    device_bytes += (this->*one.buffer).bytes();
   }
 
+  const std::int64_t index_floats = geometry.index_heads() * geometry.index_dim();
+  const std::int64_t heads = geometry.query_heads();
   Status status;
   const auto host = [&](auto& array, std::int64_t entries) {
     if (status.ok()) status = driver.host_array(array, entries);  // no more than the device's buffers, whose sizes fit
@@ -83,21 +117,16 @@ Status DeviceWorkspace::Impl::prepare(std::int64_t visible_tokens, std::int64_t 
   host(given_rows, most * geometry.row_capacity());
   host(given_widths, most);
   host(host_queries, most * heads * geometry.head_dim());
-  host(host_sinks, heads);
+  host(host_sinks, most * heads);  // an ask has sinks of its own, and one query at least
   host(host_output, most * heads * geometry.value_dim() * 4);
   host(host_lse, most * heads);
   host(host_overflow, most * heads);
   return status;
 }
 
-bool DeviceWorkspace::Impl::needs_scores(std::int64_t visible_tokens) const {
-  return nan == NanPolicy::kExclude || geometry.groups(visible_tokens) > geometry.budget_groups();
-}
-
-Status DeviceWorkspace::Impl::drop(Status status) {
-  planned = -1;
-  attended = -1;
-  const Status drained = device->impl().finish();  // nothing may be using this memory any more; the first error counts
+Status DeviceWorkspace::drop(Status status) {
+  impl_->planned = impl_->attended = 0;
+  const Status drained = impl_->device->impl().finish();  // nothing may be using this memory any more
   return status.ok() ? drained : status;
 }
 
@@ -121,10 +150,9 @@ DeviceWorkspace& DeviceWorkspace::operator=(DeviceWorkspace&& other) noexcept {
   return *this;
 }
 DeviceWorkspace::~DeviceWorkspace() {
-  if (impl_ != nullptr && (impl_->planned >= 0 || impl_->attended >= 0)) (void)impl_->device->impl().finish();
+  if (impl_ != nullptr && impl_->planned + impl_->attended > 0) (void)impl_->device->impl().finish();
 }
 
 std::int64_t DeviceWorkspace::device_bytes() const { return impl_->device_bytes; }
-const WorkDone& DeviceWorkspace::done() const { return impl_->done; }
 
 }  // namespace seriatim

@@ -15,16 +15,13 @@
 namespace seriatim {
 namespace {
 
-constexpr std::int64_t kPlanQueries = kReplayQueries;
+constexpr std::int64_t kPlanQueries = 8;  // at once
 
 // One replay, step by step.
 class Player {
  public:
   Player(const Capture& capture, const ReplayOptions& options)
-      : capture_(capture),
-        geometry_(capture.geometry),
-        options_(options),
-        executor_(options.executor != nullptr ? *options.executor : serial_executor()) {}
+      : capture_(capture), geometry_(capture.geometry), options_(options) {}
 
   Result<Replay> run() {
     for (auto step : {&Player::append, &Player::plan_rows, &Player::attend_own_rows, &Player::judge_rows,
@@ -41,18 +38,29 @@ class Player {
   }
 
   Status append() {
-    auto filled = fill_cache(capture_, options_.path == nullptr ? nullptr : options_.path->allocator(),
+    if (Status s = choose_engine(); !s.ok()) return s;
+    auto pages = engine_->allocator(geometry_, cache_options_for(capture_));
+    if (!pages.ok()) return pages.status();
+    auto filled = fill_cache(capture_, *std::move(pages),
                              [this](std::int64_t tokens) { report("append", tokens, capture_.tokens()); });
     if (!filled.ok()) return filled.status();
     filled_.emplace(*std::move(filled));
-    return options_.path == nullptr ? Status() : options_.path->begin(filled_->snapshot);
+    return engine_->reserve(geometry_, {capture_.tokens(), kPlanQueries, 1});
+  }
+
+  Status choose_engine() {
+    engine_ = options_.engine;
+    if (engine_ == nullptr) {
+      auto made = Engine::host();
+      if (!made.ok()) return made.status();
+      own_engine_.emplace(*std::move(made));
+      engine_ = &*own_engine_;
+    }
+    engine_->clear_done();
+    return {};
   }
 
   Status plan_rows() {
-    auto engine = Engine::host(executor_);
-    if (!engine.ok()) return engine.status();
-    engine_.emplace(*std::move(engine));
-    if (Status s = engine_->reserve(geometry_, {capture_.tokens(), kPlanQueries, 1}); !s.ok()) return s;
     const auto queries = static_cast<std::int64_t>(capture_.query_positions.size());
     out_.queries = queries;
     out_.row_capacity = geometry_.row_capacity();
@@ -64,9 +72,7 @@ class Player {
       const IndexQueries index{rows_of(capture_.index_queries, first, count),
                                rows_of(capture_.index_head_weights, first, count), positions(first, count)};
       const Rows to = rows_from(out_.rows, out_.counts, first);
-      const Status status = options_.path == nullptr ? engine_->plan(filled_->layer, index, NanPolicy::kRefuse, to)
-                                                     : options_.path->plan(index, to);
-      if (!status.ok()) return status;
+      if (Status s = engine_->plan(filled_->layer, index, NanPolicy::kRefuse, to); !s.ok()) return s;
       report("plan", first + count, queries);
     }
     return {};
@@ -90,9 +96,7 @@ class Player {
       const Tensor lse_to =
           lse == nullptr ? Tensor{} : dense_view(static_cast<void*>(lse + first * heads), DType::kF32, {count, heads});
       const Rows from = rows_from(rows, counts, first);
-      const Status status = options_.path == nullptr ? engine_->attend(filled_->layer, queries, from, to, lse_to)
-                                                     : options_.path->attend(queries, from, to, lse_to);
-      if (!status.ok()) return status;
+      if (Status s = engine_->attend(filled_->layer, queries, from, to, lse_to); !s.ok()) return s;
       report("attend", first + count, out_.queries);
     }
     return {};
@@ -163,9 +167,9 @@ class Player {
       const std::int64_t grouped = out_.counts[static_cast<std::size_t>(q)] - geometry_.tail_tokens(run.tokens);
       out_.groups_dropped += geometry_.groups(run.tokens) - grouped / geometry_.group_tokens();
     }
-    out_.done = options_.path == nullptr ? engine_->done() : options_.path->done();
+    out_.done = engine_->done();
     out_.bytes = filled_->cache->bytes();
-    out_.scratch_bytes = options_.path == nullptr ? engine_->bytes() : options_.path->scratch_bytes();
+    out_.scratch_bytes = engine_->bytes();
     out_.rows_digest = digest({std::as_bytes(std::span(out_.rows)), std::as_bytes(std::span(out_.counts))});
     out_.output_digest = digest({std::as_bytes(std::span(out_.output)), std::as_bytes(std::span(out_.lse))});
   }
@@ -188,9 +192,9 @@ class Player {
   const Capture& capture_;
   const Geometry& geometry_;
   const ReplayOptions& options_;
-  Executor& executor_;
   std::optional<FilledCache> filled_;
-  std::optional<Engine> engine_;
+  std::optional<Engine> own_engine_;
+  Engine* engine_ = nullptr;
   std::vector<std::int32_t> expected_rows_;
   std::vector<std::int32_t> expected_counts_;
   Replay out_;

@@ -142,9 +142,14 @@ Status admit_rows(const AttendBatch& batch, Executor& executor) {
                         place.number);
   };
   FirstFault fault;
-  for_units(executor, batch.table.queries(), [&](std::int64_t query, int) {
+  const auto look_at = [&](std::int64_t query, int) {
     if (!admit_one(query).ok()) fault.note(query);
-  });
+  };
+  // Few are looked at sooner than others could be woken.
+  constexpr std::int64_t kFewElements = std::int64_t{1} << 17;
+  const Geometry& geometry = batch.geometry();
+  const std::int64_t each = geometry.query_heads() * geometry.head_dim() + geometry.row_capacity();
+  for_units(batch.table.queries() < kFewElements / each ? serial_executor() : executor, batch.table.queries(), look_at);
   if (fault.place() == FirstFault::kNone) return {};
   return at_ask(admit_one(fault.place()), batch.table.of_query(fault.place()).ask, batch.asks.size());
 }

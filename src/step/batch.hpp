@@ -64,7 +64,8 @@ struct FoldBatch {
 // What an overflow is called.
 Status overflow_of(std::int64_t query, std::int64_t head);
 Status overflow_at(const AttendBatch& batch, std::int64_t query, std::int64_t head);
-// A NaN score of one ask's query.
+// What a NaN score is called.
+Status nan_of(std::int64_t query, std::int64_t group);
 Status nan_at(const PlanBatch& batch, std::size_t ask, std::int64_t query, std::int64_t group);
 
 }  // namespace seriatim

@@ -64,10 +64,13 @@ void account(const PlanBatch& batch, WorkDone& done) {
 
 }  // namespace
 
+Status nan_of(std::int64_t query, std::int64_t group) {
+  return Status::error(Code::kNotANumber, "scores", formatted("scores: group {} of query {} is NaN", group, query),
+                       {query, group});
+}
+
 Status nan_at(const PlanBatch& batch, std::size_t ask, std::int64_t query, std::int64_t group) {
-  return at_ask(Status::error(Code::kNotANumber, "scores",
-                              formatted("scores: group {} of query {} is NaN", group, query), {query, group}),
-                ask, batch.asks.size());
+  return at_ask(nan_of(query, group), ask, batch.asks.size());
 }
 
 Status overflow_of(std::int64_t query, std::int64_t head) {

@@ -6,7 +6,7 @@
 #include <optional>
 #include <utility>
 
-#include "device/workspace.hpp"
+#include "device/engine.hpp"
 #ifdef SERIATIM_EMULATED_CUDA
 #include "device/emulated/cuda.hpp"
 #endif
@@ -51,25 +51,24 @@ class Side final : public DeviceSide {
       : geometry_(problem.geometry), device_(std::move(device)) {}
 
   Status prepare(const Problem& problem) {
-    const std::int64_t tokens = problem.tokens() + 64 * 16 * geometry_.group_tokens();
-    const auto bytes = DeviceMemory::bytes_for(geometry_, 1, tokens);
-    if (!bytes.ok()) return bytes.status();
-    auto memory = DeviceMemory::create(device_, *bytes);
-    if (!memory.ok()) return memory.status();
-    memory_ = *std::move(memory);
-    LayerParameters layer;
-    layer.index_norm_weight = problem.norm_weight;
-    auto sequence = DeviceSequence::create(*memory_, geometry_, {layer}, tokens);
-    if (!sequence.ok()) return sequence.status();
-    sequence_.emplace(*std::move(sequence));
-    auto workspace = DeviceWorkspace::create(device_, geometry_, problem.tokens(), kMostQueries);
-    if (!workspace.ok()) return workspace.status();
-    workspace_.emplace(*std::move(workspace));
-    return {};
+    auto engine = Engine::on(device_);
+    if (!engine.ok()) return engine.status();
+    engine_.emplace(*std::move(engine));
+    CacheOptions options;
+    options.layers[0].index_norm_weight = problem.norm_weight;
+    // Whatever size its pages will have.
+    options.capacity_tokens = problem.tokens() + 64 * 16 * geometry_.group_tokens();
+    auto pages = engine_->allocator(geometry_, options);
+    if (!pages.ok()) return pages.status();
+    pages_ = *std::move(pages);
+    return engine_->reserve(geometry_, {problem.tokens(), kMostQueries, 1});
   }
 
-  PageAllocator& allocator() override { return *memory_; }
-  Status stage(const LayerView& layer) override { return sequence_->stage(0, layer); }
+  PageAllocator& allocator() override { return *pages_; }
+  Status stage(const LayerView& layer) override {
+    layer_ = layer;
+    return {};
+  }
 
   Result<std::vector<std::vector<float>>> scores(const IndexQueries& queries) override {
     std::vector<std::vector<float>> all;
@@ -79,12 +78,11 @@ class Side final : public DeviceSide {
     for (std::int64_t first = 0; first < count; first += kMostQueries) {
       const IndexQueries some = queries_from(queries, first, count);
       // NaN excluded: so every query is scored, also where the row is known without.
-      if (Status s = workspace_->plan(*sequence_, 0, some, NanPolicy::kExclude,
-                                      {rows.data(), geometry_.row_capacity(), counts.data()});
+      if (Status s =
+              engine_->plan(layer_, some, NanPolicy::kExclude, {rows.data(), geometry_.row_capacity(), counts.data()});
           !s.ok())
         return s;
-      if (Status s = workspace_->wait(); !s.ok()) return s;
-      DeviceWorkspace::Impl& work = workspace_->impl();
+      DeviceWorkspace::Impl& work = on().workspace(geometry_).impl();
       std::vector<float> read(some.positions.size() * static_cast<std::size_t>(work.score_stride));
       if (Status s = device_->impl().read(work.scores, read.data(), static_cast<std::int64_t>(read.size()) * 4);
           !s.ok())
@@ -104,20 +102,18 @@ class Side final : public DeviceSide {
       const IndexQueries some = queries_from(index, first, count);
       const auto size = static_cast<std::int64_t>(some.positions.size());
       const Rows to{rows.positions + first * rows.stride, rows.stride, rows.counts + first};
-      if (Status s = workspace_->plan(*sequence_, 0, some, NanPolicy::kRefuse, to); !s.ok()) return s;
+      if (Status s = engine_->plan(layer_, some, NanPolicy::kRefuse, to); !s.ok()) return s;
       const AttendQueries attending{part(queries.queries, first, size), some.positions, queries.sinks};
-      if (Status s = workspace_->attend(*sequence_, 0, attending, std::nullopt, part(output, first, size),
-                                        part(lse, first, size));
-          !s.ok())
+      if (Status s = engine_->attend(layer_, attending, to, part(output, first, size), part(lse, first, size)); !s.ok())
         return s;
-      if (Status s = workspace_->wait(); !s.ok()) return s;
     }
     return {};
   }
 
   Result<std::vector<std::byte>> pooled(const Snapshot& snapshot) override {
-    if (Status s = sequence_->follow(snapshot); !s.ok()) return s;
-    DeviceMemory::Impl& memory = memory_->impl();
+    const auto sequence = on().bring_up(snapshot.layer(0));
+    if (!sequence.ok()) return sequence.status();
+    DeviceMemory::Impl& memory = (*sequence)->impl().memory;
     std::vector<std::byte> all(static_cast<std::size_t>(memory.buffer.bytes()));
     if (Status s = device_->impl().read(memory.buffer, all.data(), memory.buffer.bytes()); !s.ok()) return s;
     if (Status s = device_->impl().finish(); !s.ok()) return s;
@@ -135,6 +131,8 @@ class Side final : public DeviceSide {
   }
 
  private:
+  DeviceEngine& on() { return static_cast<DeviceEngine&>(engine_->impl()); }
+
   IndexQueries queries_from(const IndexQueries& all, std::int64_t first, std::int64_t count) const {
     const std::int64_t size = std::min(kMostQueries, count - first);
     return {part(all.queries, first, size), part(all.head_weights, first, size),
@@ -143,9 +141,9 @@ class Side final : public DeviceSide {
 
   const Geometry& geometry_;
   std::shared_ptr<Device> device_;
-  std::unique_ptr<DeviceMemory> memory_;
-  std::optional<DeviceSequence> sequence_;
-  std::optional<DeviceWorkspace> workspace_;
+  std::optional<Engine> engine_;
+  std::shared_ptr<PageAllocator> pages_;
+  LayerView layer_;  // what was staged last
 };
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "seriatim/cache.hpp"
 
+#include "cache_options.hpp"
 #include "call.hpp"
 #include "convert.hpp"
 #include "handles.hpp"
@@ -44,6 +45,13 @@ Status take_options(const seriatim_cache_options& from, CacheOptions& to) {
 
 }  // namespace
 
+Status seriatim::capi::take_cache_options(const seriatim_cache_options* given, CacheOptions& taken) {
+  seriatim_cache_options known;
+  seriatim_cache_options_init(&known);
+  if (Status s = take_struct("options", given, known); !s.ok()) return s;
+  return take_options(known, taken);
+}
+
 void seriatim_cache_options_init(seriatim_cache_options* options) {
   if (options == nullptr) return;
   *options = {};
@@ -61,13 +69,10 @@ seriatim_status seriatim_cache_create(const seriatim_geometry* geometry, const s
                                       seriatim_cache** cache, seriatim_error* error) {
   return call(error, [&]() -> Status {
     if (Status s = need({{"geometry", geometry}, {"cache", cache}}); !s.ok()) return s;
-    seriatim_cache_options taken;
-    seriatim_cache_options_init(&taken);
-    if (Status s = take_struct("options", options, taken); !s.ok()) return s;
     CacheOptions wanted;
-    if (Status s = take_options(taken, wanted); !s.ok()) return s;
+    if (Status s = take_cache_options(options, wanted); !s.ok()) return s;
     auto handle = std::make_unique<seriatim_cache>();
-    if (taken.allocator != nullptr) handle->allocator = taken.allocator->allocator;
+    if (wanted.allocator != nullptr) handle->allocator = options->allocator->allocator;
     if (Status s = give(Cache::create(geometry->geometry, std::move(wanted)), &handle->cache); !s.ok()) return s;
     *cache = handle.release();
     return {};

@@ -1,7 +1,9 @@
 #include "base/checked.hpp"
 #include "base/format.hpp"
+#include "cache_options.hpp"
 #include "call.hpp"
 #include "convert.hpp"
+#include "devices.hpp"
 #include "handles.hpp"
 
 using namespace seriatim;
@@ -35,6 +37,16 @@ Status create_on_host(const seriatim_engine_options& options, seriatim_engine*& 
   auto made = Engine::host(runs, kernels);
   if (!made.ok()) return made.status();
   engine = new seriatim_engine{std::move(shared), std::move(watched), std::move(*made), {}};
+  return {};
+}
+
+Status create_on_device(const seriatim_engine_options& options, seriatim_engine*& engine) {
+  if (options.executor != nullptr) return invalid("executor", "given beside a device");
+  if (options.kernels != nullptr) return invalid("kernels", "given beside a device");
+  if (options.threads != 1) return invalid("threads", "given beside a device");
+  auto made = engine_on(options.device);
+  if (!made.ok()) return made.status();
+  engine = new seriatim_engine{nullptr, nullptr, std::move(*made), {}};
   return {};
 }
 
@@ -77,7 +89,21 @@ seriatim_status seriatim_engine_create(const seriatim_engine_options* options, s
       if (Status s = take_struct("options", options, taken); !s.ok()) return s;
     }
     if (Status s = check_reserved("options", taken.reserved); !s.ok()) return s;
-    return create_on_host(taken, *engine);
+    return taken.device != nullptr ? create_on_device(taken, *engine) : create_on_host(taken, *engine);
+  });
+}
+
+seriatim_status seriatim_engine_allocator(seriatim_engine* engine, const seriatim_geometry* geometry,
+                                          const seriatim_cache_options* options, seriatim_allocator** allocator,
+                                          seriatim_error* error) {
+  return call(error, [&]() -> Status {
+    if (Status s = need({{"engine", engine}, {"geometry", geometry}, {"allocator", allocator}}); !s.ok()) return s;
+    CacheOptions wanted;
+    if (Status s = take_cache_options(options, wanted); !s.ok()) return s;
+    auto memory = engine->engine.allocator(geometry->geometry, wanted);
+    if (!memory.ok()) return memory.status();
+    *allocator = *memory == nullptr ? nullptr : new seriatim_allocator{*std::move(memory)};
+    return {};
   });
 }
 
@@ -133,6 +159,14 @@ seriatim_status seriatim_engine_clear_work(seriatim_engine* engine, seriatim_err
   return call(error, [&]() -> Status {
     if (Status s = need({{"engine", engine}}); !s.ok()) return s;
     engine->engine.clear_done();
+    return {};
+  });
+}
+
+seriatim_status seriatim_engine_let_go(seriatim_engine* engine, seriatim_error* error) {
+  return call(error, [&]() -> Status {
+    if (Status s = need({{"engine", engine}}); !s.ok()) return s;
+    engine->engine.let_go();
     return {};
   });
 }

@@ -428,6 +428,24 @@ SERIATIM_API seriatim_status seriatim_panels_bytes(const seriatim_geometry* geom
 SERIATIM_API seriatim_status seriatim_pack_panels(const seriatim_geometry* geometry, const seriatim_tensor* pooled,
                                                   void* panels, int64_t panels_bytes, seriatim_error* error);
 
+// ---- Devices: accelerators, which give the same bits
+
+typedef struct seriatim_device_info {
+  size_t struct_size;
+  char name[32];      // as an engine's options take it: "opencl:0", "cuda:0"
+  char product[128];  // what the driver calls it; cut to fit, as the strings that follow
+  char driver[128];
+  char lacks[128];  // what it does not promise of its arithmetic, by name; empty: it keeps the library's bits
+  int64_t memory_bytes;
+  int64_t largest_buffer_bytes;
+} seriatim_device_info;
+
+SERIATIM_API void seriatim_device_info_init(seriatim_device_info* info);
+// Errors  UNSUPPORTED: a build without devices, or a machine without any driver's loader. IO. None at all is no error.
+SERIATIM_API seriatim_status seriatim_device_count(int64_t* count, seriatim_error* error);
+// Errors  NOT_FOUND: index is not below the count. As seriatim_device_count.
+SERIATIM_API seriatim_status seriatim_device_get(int64_t index, seriatim_device_info* info, seriatim_error* error);
+
 // ---- Engine: where the work is done, made once, with all its scratch
 
 typedef struct seriatim_engine seriatim_engine;
@@ -436,6 +454,8 @@ typedef struct seriatim_engine_options {
   size_t struct_size;
   seriatim_executor* executor;  // what runs the work, or NULL: `threads` of the library's own
   const char* kernels;          // or NULL: as seriatim_kernels_chosen says
+  const char* device;           // instead of the host: a device's name, "opencl" or "cuda" (the first that keeps the
+                                // bits), or NULL. Without executor, kernels and threads.
   int32_t threads;              // 1: the calling thread; 0: as many as the process may use, at most 1024
   int32_t reserved;             // 0
 } seriatim_engine_options;
@@ -458,13 +478,21 @@ SERIATIM_API void seriatim_engine_options_init(seriatim_engine_options* options)
 SERIATIM_API void seriatim_step_limits_init(seriatim_step_limits* limits);  // all 0
 SERIATIM_API void seriatim_work_init(seriatim_work* work);
 // Takes   options, or NULL: the defaults
-// Errors  INVALID_ARGUMENT: threads beside an executor. NOT_FOUND: kernels. OUT_OF_MEMORY.
+// Errors  INVALID_ARGUMENT: options that exclude each other. NOT_FOUND: kernels, device. UNSUPPORTED: a build without
+//         devices, no driver, a device that does not keep the bits. OUT_OF_MEMORY. IO.
 SERIATIM_API seriatim_status seriatim_engine_create(const seriatim_engine_options* options, seriatim_engine** engine,
                                                     seriatim_error* error);
-// Scratch depends on the geometry, the longest visible run, the asks and the executor's concurrency; never on queries x
-// tokens. An engine that was never reserved takes what a call lacks. After _reserve no call takes memory: one that
-// would need more is refused (CAPACITY). Further calls of _reserve add to what is reserved.
-// Errors  INVALID_ARGUMENT: a limit. OVERFLOW. OUT_OF_MEMORY: what was reserved stays.
+// Where the pages of a cache must come from whose layers a device's engine is asked about: its options' allocator.
+// Takes   the cache's options, whose capacity says how much device memory is taken, at once
+// Gives   an allocator, or NULL where any memory serves, as on the host
+// Errors  INVALID_ARGUMENT: a device and no capacity. OVERFLOW. OUT_OF_MEMORY, IO: what the driver refused.
+SERIATIM_API seriatim_status seriatim_engine_allocator(seriatim_engine* engine, const seriatim_geometry* geometry,
+                                                       const seriatim_cache_options* options,
+                                                       seriatim_allocator** allocator, seriatim_error* error);
+// Scratch depends on the geometry, the longest visible run, the asks, the executor's concurrency and, on a device, the
+// number of queries; never on queries x tokens. An engine that was never reserved takes what a call lacks. After
+// _reserve no call takes memory: one that would need more is refused (CAPACITY). Further calls of _reserve add to what
+// is reserved. Errors  INVALID_ARGUMENT: a limit. OVERFLOW. OUT_OF_MEMORY: what was reserved stays.
 SERIATIM_API seriatim_status seriatim_engine_reserve(seriatim_engine* engine, const seriatim_geometry* geometry,
                                                      const seriatim_step_limits* limits, seriatim_error* error);
 // What _reserve would take of a fresh engine, known beforehand. Errors  INVALID_ARGUMENT. OVERFLOW.
@@ -476,6 +504,8 @@ SERIATIM_API seriatim_status seriatim_engine_bytes(const seriatim_engine* engine
 SERIATIM_API seriatim_status seriatim_engine_work(const seriatim_engine* engine, seriatim_work* work,
                                                   seriatim_error* error);
 SERIATIM_API seriatim_status seriatim_engine_clear_work(seriatim_engine* engine, seriatim_error* error);
+// Gives up what a device holds of states that sequences had when they were last asked about. Nothing on the host.
+SERIATIM_API seriatim_status seriatim_engine_let_go(seriatim_engine* engine, seriatim_error* error);
 SERIATIM_API void seriatim_engine_destroy(seriatim_engine* engine);
 
 // ---- Plan and attend: any number of sequences in one call
@@ -556,7 +586,7 @@ SERIATIM_API seriatim_status seriatim_prepare_index_queries(const seriatim_geome
 SERIATIM_API seriatim_status seriatim_partial_floats(const seriatim_geometry* geometry, int64_t* floats,
                                                      seriatim_error* error);
 // Gives   partials [Q][splits][P] = [partials_floats], of splits first_split and on
-// Errors  as seriatim_attend. INVALID_ARGUMENT: a negative split, partials of another size.
+// Errors  as seriatim_attend. INVALID_ARGUMENT: a negative split, partials of another size. UNSUPPORTED: a device.
 SERIATIM_API seriatim_status seriatim_attend_partials(seriatim_engine* engine, const seriatim_attend_ask* ask,
                                                       const seriatim_const_rows* rows, int64_t first_split,
                                                       int64_t splits, float* partials, int64_t partials_floats,

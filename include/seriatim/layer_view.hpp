@@ -66,7 +66,7 @@ struct LayerView {
   PooledKeys pooled_up_to(std::int64_t position) const;
 };
 
-// Where one kv head's keys and values lie, for those who read many of them in place. Made for positions that mostly
+// Where one kv head's keys and values lie, for code that reads many of them in place. Made for positions that mostly
 // rise: a page is looked for by division only when a position leaves the last one's.
 class LayerWalk {
  public:

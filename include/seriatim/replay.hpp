@@ -35,7 +35,7 @@ struct RowVerdict {
 
 struct ReplayOptions {
   double margin = -1.0;      // relative margin of `near`; negative: 1e-5 for f32 index keys, 1e-2 for bf16 and f16
-  Engine* engine = nullptr;  // who plans and attends, its count of work started again; null: the host, serial
+  Engine* engine = nullptr;  // what plans and attends, its count of work started again; null: the host, serial
   std::function<void(std::string_view stage, std::int64_t done, std::int64_t total)> progress;
 };
 

@@ -158,8 +158,8 @@ class Engine {
     return attend({&ask, 1}, rows, output, lse);
   }
 
-  // The two halves of attend(), for whoever shares the splits of a row out, among processes or kernels of its own. Any
-  // ranges of splits, computed anywhere and laid one after the other, fold to the bits of attend().
+  // The two halves of attend(), for a caller that shares the splits of a row out, among processes or kernels of its
+  // own. Any ranges of splits, computed anywhere and laid one after the other, fold to the bits of attend().
   //
   // Splits first_split .. first_split + splits - 1 of every query's row; a split is 128 entries of the row, counted
   // from its start (contract section 5).

@@ -69,5 +69,6 @@ void bench_batch(Bench& bench);
 void bench_latent(Bench& bench);
 void bench_prefill(Bench& bench);
 void bench_cache(Bench& bench);
+void bench_borrow(Bench& bench);
 
 }  // namespace seriatim::bench

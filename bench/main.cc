@@ -111,8 +111,8 @@ int run_all(Kernels kernels, bool quick, const std::string& filter, const std::s
     print_limits(machine.limits.back());
   }
   print_heading();
-  for (auto part :
-       {bench_select, bench_score, bench_attend, bench_decode, bench_batch, bench_latent, bench_prefill, bench_cache})
+  for (auto part : {bench_select, bench_score, bench_attend, bench_decode, bench_batch, bench_latent, bench_prefill,
+                    bench_cache, bench_borrow})
     part(bench);
   const auto missed =
       std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == false; });
@@ -137,7 +137,7 @@ int main(int argc, char** argv) {
   app.add_flag("--quick", quick, "Fewer rounds and sizes; ends within two minutes");
   app.add_option("--json", json, "Write machine and measures here")->type_name("FILE");
   app.add_option("--only", filter,
-                 "Only the part of this name: select, score, attend, decode, batch, latent, prefill or cache")
+                 "Only the part of this name: select, score, attend, decode, batch, latent, prefill, cache or borrow")
       ->type_name("PART");
   app.add_option("--kernels", kernels_name, "Force an implementation (default: the fastest, or SERIATIM_KERNELS)")
       ->type_name("NAME");

@@ -76,5 +76,5 @@ for t in range(200):
         same.append(staged.attend(queries[t : t + 1], [t], row).tobytes() == whole[t].tobytes())
 print(all(same), len(same))
 #> True 200
-print(seriatim.work_done().queries > 0)
+print(seriatim.default_engine().done.queries > 0)
 #> True

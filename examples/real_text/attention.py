@@ -13,6 +13,8 @@ from index_keys import GROUP_TOKENS, HEAD_DIM, INDEX_DIM, KV_HEADS, QUERY_HEADS
 CAPACITY_TOKENS = 16384
 QUERIES_AT_ONCE = 512  # bounds the memory of rows
 
+engine = None  # where plan and attend run; None: the default. Set by Laboratory.set_threads
+
 
 class Selective:
     """The library's rule: Layer.plan makes the rows, Layer.attend reads them in time order."""
@@ -61,7 +63,8 @@ class Selective:
         return output
 
     def attend(self, held, queries, index_queries, positions):
-        return held.attend(queries, positions, held.plan(index_queries, positions))
+        rows = held.plan(index_queries, positions, engine=engine)
+        return held.attend(queries, positions, rows, engine=engine)
 
 
 def scores_of(held, index_query, position):
@@ -94,7 +97,7 @@ class Window(Selective):
         for position in positions.tolist():
             closed = (position + 1) // GROUP_TOKENS
             groups.append(np.r_[0, closed - chosen + 1 : closed] if closed > chosen else np.arange(closed))
-        return held.attend(queries, positions, rows_from(held, groups, positions))
+        return held.attend(queries, positions, rows_from(held, groups, positions), engine=engine)
 
 
 class LaterOfEquals(Selective):
@@ -111,9 +114,9 @@ class LaterOfEquals(Selective):
             later = np.argsort(-scores[::-1], kind="stable")[:chosen]
             groups.append(np.sort(len(scores) - 1 - later))
         rows = rows_from(held, groups, positions)
-        usual, _ = held.plan(index_queries, positions)
+        usual, _ = held.plan(index_queries, positions, engine=engine)
         self.tied_rows += int((rows[0] != usual).any(dim=1).sum())
-        return held.attend(queries, positions, rows)
+        return held.attend(queries, positions, rows, engine=engine)
 
 
 class RankOrder(Selective):
@@ -143,7 +146,7 @@ class RankOrder(Selective):
     def attend(self, held, queries, index_queries, positions):
         groups = [self.ranked(held, index_query, at) for index_query, at in zip(index_queries, positions.tolist())]
         rows, counts = rows_from(held, groups, positions)
-        usual, usual_counts = held.plan(index_queries, positions)
+        usual, usual_counts = held.plan(index_queries, positions, engine=engine)
         if not (torch.equal(rows.sort(dim=1).values, usual.sort(dim=1).values) and torch.equal(counts, usual_counts)):
             raise AssertionError("rank order changed a set")
         keys, values = held.read(0, int(positions.max()) + 1, like=queries)
@@ -159,4 +162,4 @@ class RankOrder(Selective):
         storage = torch.full(rows.shape, -1, dtype=torch.int32)
         for at, (end, count) in enumerate(zip(ends.tolist(), counts.tolist())):
             storage[at, :count] = torch.arange(end - count, end, dtype=torch.int32)
-        return self.reordered.layer().attend(queries, ends - 1, (storage, counts))
+        return self.reordered.layer().attend(queries, ends - 1, (storage, counts), engine=engine)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+import attention
 import greedy
 import seriatim
 import smol
@@ -52,7 +53,7 @@ class Laboratory:
 
     def set_threads(self, of_torch, of_seriatim=None):
         torch.set_num_threads(of_torch)
-        seriatim.set_threads(of_seriatim or of_torch)
+        attention.engine = seriatim.Engine(threads=of_seriatim or of_torch)
 
     @functools.cached_property
     def model(self):

@@ -45,7 +45,7 @@ def machine():
                  platform.machine())
     return {"cpu": model, "cores": os.cpu_count(), "python": platform.python_version(), "torch": torch.__version__,
             "transformers": transformers.__version__,
-            "seriatim_kernels": laboratory.seriatim.current_kernels()}  # fmt: skip
+            "seriatim_kernels": laboratory.seriatim.default_engine().kernels}  # fmt: skip
 
 
 def measure(lab, sizes, parts, only):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ._errors import Code, make
+from .errors import Code, make
 
 
 # Families that select single tokens and attend over latents, by the model_type of their text configuration.

@@ -25,45 +25,118 @@ class WorkDone:
 
     @property
     def row_tokens(self) -> int:
-        """Entries of rows that were attended."""
+        """Entries of the rows."""
 
     def __repr__(self) -> str: ...
 
-class Workspace:
+class Engine:
     """
-    Scratch of plan and attend, taken once, for runs of up to max_visible_tokens.
+    Where calls plan and attend, with the scratch that they need: on the host, or on a device.
 
-    Without one, calls take theirs from a pool that the process keeps. Calls with one workspace take turns.
-    Errors  InvalidArgument; Overflow; OutOfMemory
+    Takes   device: a name of `devices()`, "opencl" or "cuda"; None: the host. threads: how many a call may use; 0: as many
+            as the process may; 1: the caller's alone. kernels: one of `kernels()`; None: what SERIATIM_KERNELS names, else
+            the fastest. All change speed alone, never bits
+    Errors  InvalidArgument; NotFound: kernels or a device of that name (the message lists what there is); Unsupported: a
+            device that does not promise the arithmetic, or no driver; OutOfMemory
+    Threads any number may call at once; on a device they take turns
 
-    >>> workspace = seriatim.Workspace(seriatim.Geometry(budget_tokens=64), 4096)
-    >>> workspace.done.queries
-    0
+    >>> engine = seriatim.Engine(threads=1)
+    >>> engine.threads, engine.device
+    (1, None)
     """
 
-    def __init__(self, geometry: Geometry, max_visible_tokens: int) -> None: ...
+    def __init__(self, *, device: str | None = None, threads: int = 0, kernels: str | None = None) -> None: ...
+
+    @property
+    def device(self) -> str | None:
+        """Its device; None: the host."""
+
+    @property
+    def threads(self) -> int:
+        """The most threads that a call uses; 0 on a device."""
+
+    @property
+    def kernels(self) -> str | None:
+        """
+        The implementation that its calls use; None on a device.
+
+        Errors  NotFound: the environment names what is not available
+        """
+
+    def reserve(self, geometry: Geometry, visible_tokens: int, queries: int, asks: int = 1) -> None:
+        """
+        Takes all scratch of calls of up to so many visible tokens, queries and asks over layers of this geometry.
+
+        Such a call takes no memory then; a larger one raises Capacity. Further calls of reserve add to it. One thread at a
+        time has as much; another that calls meanwhile takes its own.
+        Errors  InvalidArgument; Overflow; OutOfMemory
+
+        >>> engine = seriatim.Engine(threads=1)
+        >>> engine.reserve(seriatim.Geometry(budget_tokens=64), visible_tokens=4096, queries=8, asks=2)
+        >>> engine.bytes > 0
+        True
+        """
 
     @property
     def bytes(self) -> int:
-        """Bytes that it holds."""
+        """Bytes of scratch that it holds between calls."""
 
     @property
     def done(self) -> WorkDone:
-        """What was done with it."""
+        """What its calls have done since the start or clear_done(): a WorkDone."""
 
     def clear_done(self) -> None:
         """Starts counting again."""
 
-def work_done() -> WorkDone:
-    """
-    What all calls of this process have done since the start or clear_work_done().
+    def trim(self) -> None:
+        """Frees scratch that it keeps for the next call, unless it was reserved."""
 
-    >>> seriatim.work_done().queries >= 0
+    def __reduce__(self) -> tuple:
+        """Made anew where it arrives."""
+
+    def plan(self, asks: Iterable[tuple[Any, ...]], *, nan: str = 'refuse', out: tuple[seriatim._types.Array, seriatim._types.Array] | None = None) -> seriatim._types.Rows[Any]:
+        """
+        Rows for the queries of many layers in one call, one after the other.
+
+        Takes   asks: (layer, queries, positions) or (layer, queries, positions, head_weights) each, as Layer.plan takes them;
+                the layers' geometries are equal, and may be of snapshots, transactions or borrowed memory. nan, out: as
+                Layer.plan
+        Gives   Rows of all queries in the order of the asks, each with the bits that it has alone
+        Errors  as Layer.plan; `error.ask` says which ask is at fault, `row` which of its queries
+
+        >>> geometry = seriatim.Geometry(budget_tokens=8, query_heads=1, kv_heads=1, head_dim=4,
+        ...                              index_heads=1, index_dim=4, index_rotary_dim=0)
+        >>> tokens = np.random.default_rng(0).standard_normal((40, 1, 4)).astype(np.float32)
+        >>> cache = seriatim.Cache(geometry, capacity_tokens=1024)
+        >>> users = [cache.add(), cache.add()]
+        >>> with cache.begin() as step:
+        ...     for user, n in zip(users, (40, 30)):
+        ...         step.append(user, 0, tokens[:n], tokens[:n], tokens[:n, 0])
+        >>> engine = seriatim.Engine(threads=1)
+        >>> rows = engine.plan([(user.layer(0), tokens[:1], [user.tokens - 1]) for user in users])
+        >>> rows.counts.tolist()
+        [8, 10]
+        >>> engine.attend([(user.layer(0), tokens[:1], [user.tokens - 1]) for user in users], rows).shape
+        (2, 1, 4)
+        """
+
+    def attend(self, asks: Iterable[tuple[Any, ...]], rows: tuple[seriatim._types.Array, seriatim._types.Array], *, dtype: object = None, out: seriatim._types.Array | None = None, lse: seriatim._types.Array | None = None, return_lse: bool = False) -> Any:
+        """
+        Attends over the rows of many layers in one call, one after the other.
+
+        Takes   asks: (layer, queries, positions) or (layer, queries, positions, sinks) each, as Layer.attend takes them; rows
+                of all of them; dtype, out, lse, return_lse: as Layer.attend
+        Gives   [all queries, query_heads, value_dim], and with return_lse or lse a pair with the log-sum-exp
+        Errors  as Layer.attend; `error.ask` says which ask is at fault, `row` which of its queries
+        """
+
+def default_engine() -> Engine:
+    """
+    The engine of all calls that name none: on the host, with as many threads as the process may use.
+
+    >>> seriatim.default_engine().done.queries >= 0
     True
     """
-
-def clear_work_done() -> None:
-    """Starts the process's count of work again."""
 
 def kernels() -> list[str]:
     """
@@ -73,39 +146,14 @@ def kernels() -> list[str]:
     'reference'
     """
 
-def current_kernels() -> str:
-    """
-    The implementation that calls use: set_kernels(), else SERIATIM_KERNELS, else the fastest.
-
-    Errors  NotFound: the environment names what is not available
-    """
-
-def set_kernels(name: str | None) -> None:
-    """
-    Chooses an implementation for plan and attend by name; None: the default again. Changes speed alone.
-
-    Errors  NotFound: not a name, or not available here
-    """
-
-def set_threads(threads: int) -> None:
-    """
-    How many threads calls may use; 0: as many as the process may; 1: the caller's alone. Changes speed alone.
-    """
-
-def threads() -> int:
-    """The most threads that a call uses."""
-
-def trim() -> None:
-    """Frees the workspaces that calls keep for the next one."""
-
 class DeviceInfo:
     """
-    A device that a cache can be on, and what it promises of its arithmetic.
+    A device that an engine can be on, and what it promises of its arithmetic.
     """
 
     @property
     def name(self) -> str:
-        """As Cache(device=...) takes it."""
+        """As Engine(device=...) takes it."""
 
     @property
     def product(self) -> str:
@@ -279,7 +327,7 @@ def prepare_index_queries(geometry: Geometry, raw: seriatim._types.ArrayT, posit
     [[[1.0, 1.0]]]
     """
 
-def score(geometry: Geometry, queries: seriatim._types.ArrayT, pooled_keys: seriatim._types.Array, head_weights: seriatim._types.Array | None = None) -> seriatim._types.ArrayT:
+def score(geometry: Geometry, queries: seriatim._types.ArrayT, pooled_keys: seriatim._types.Array, head_weights: seriatim._types.Array | None = None, *, engine: Engine | None = None) -> seriatim._types.ArrayT:
     """
     Scores of every group for each query.
 
@@ -294,7 +342,7 @@ def score(geometry: Geometry, queries: seriatim._types.ArrayT, pooled_keys: seri
     [[2.0, 0.0]]
     """
 
-def select(scores: seriatim._types.ArrayT, *, visible: seriatim._types.Integers | None = None, group_tokens: int = 4, budget_tokens: int = 2048, anchor: seriatim._types.Integers = 0, nan: str = 'refuse', out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None) -> seriatim._types.Rows[seriatim._types.ArrayT]:
+def select(scores: seriatim._types.ArrayT, *, visible: seriatim._types.Integers | None = None, group_tokens: int = 4, budget_tokens: int = 2048, anchor: seriatim._types.Integers = 0, nan: str = 'refuse', out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None, engine: Engine | None = None) -> seriatim._types.Rows[seriatim._types.ArrayT]:
     """
     The rule: scores choose the set of groups, time chooses the order.
 
@@ -315,7 +363,7 @@ def explain(promise: str) -> str:
 
 class Layer:
     """
-    One layer of a sequence, for reading: of a snapshot, or staged in a transaction.
+    One layer of a sequence, for reading: of a snapshot, staged in a transaction, or borrowed.
 
     It keeps alive what it reads. A query at position p sees the tokens from the anchor to p, whatever else is in its call.
     """
@@ -335,7 +383,7 @@ class Layer:
     def frontier(self) -> int:
         """Position of the next token."""
 
-    def plan(self, queries: seriatim._types.ArrayT, positions: seriatim._types.Integers, *, head_weights: seriatim._types.Array | None = None, nan: str = 'refuse', workspace: Workspace | None = None, out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None) -> seriatim._types.Rows[seriatim._types.ArrayT]:
+    def plan(self, queries: seriatim._types.ArrayT, positions: seriatim._types.Integers, *, head_weights: seriatim._types.Array | None = None, nan: str = 'refuse', engine: Engine | None = None, out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None) -> seriatim._types.Rows[seriatim._types.ArrayT]:
         """
         Scores, selects and expands: a row for each query.
 
@@ -343,10 +391,10 @@ class Layer:
                 order; head_weights [Q, index_heads] float32 or None; nan "refuse" or "exclude"; workspace: default one of the
                 process's; out: a pair of positions [Q, row_capacity] and counts [Q], int32, to write to
         Gives   Rows(positions, counts)
-        Errors  InvalidArgument: also a layer without an index; Capacity: a workspace made for fewer tokens; NotANumber
+        Errors  InvalidArgument: also a layer without an index; Capacity: more than was reserved; NotANumber
         """
 
-    def attend(self, queries: seriatim._types.ArrayT, positions: seriatim._types.Integers, rows: tuple[seriatim._types.Array, seriatim._types.Array], *, sinks: seriatim._types.Floats | None = None, dtype: object = None, workspace: Workspace | None = None, out: seriatim._types.ArrayT | None = None, lse: seriatim._types.ArrayT | None = None, return_lse: bool = False) -> Any:
+    def attend(self, queries: seriatim._types.ArrayT, positions: seriatim._types.Integers, rows: tuple[seriatim._types.Array, seriatim._types.Array], *, sinks: seriatim._types.Floats | None = None, dtype: object = None, engine: Engine | None = None, out: seriatim._types.ArrayT | None = None, lse: seriatim._types.ArrayT | None = None, return_lse: bool = False) -> Any:
         """
         Attends over rows that `plan` or anyone else made.
 
@@ -477,7 +525,7 @@ class Transaction:
     0
     """
 
-    def append(self, sequence: Sequence, layer: int, keys: seriatim._types.Array, values: seriatim._types.Array | None = None, index_keys: seriatim._types.Array | None = None, *, first_position: int | None = None, coordinates: seriatim._types.Array | None = None) -> None:
+    def append(self, sequence: Sequence, layer: int, keys: seriatim._types.Array | None = None, values: seriatim._types.Array | None = None, index_keys: seriatim._types.Array | None = None, *, first_position: int | None = None, coordinates: seriatim._types.Array | None = None) -> None:
         """
         Stages tokens of one layer.
 
@@ -567,10 +615,10 @@ class Cache:
     Takes   layers: how many, or an iterable with one entry per layer: the norm weight [index_dim] of its index, None or
             True for weights of zero, False for a layer without an index (it attends rows that another one planned);
             capacity_tokens over all sequences, or capacity_bytes; reserve: take all memory at once;
-            device: a name of `devices()`, "opencl" or "cuda": its layers plan and attend there, with the same bits. All its
-            memory is then taken at once, here and there, so it needs capacity_tokens
-    Errors  InvalidArgument; NotFinite; Overflow; OutOfMemory; NotFound: a device of that name (the message lists what there
-            is); Unsupported: a device that does not promise the arithmetic, or no driver
+            index_only: an index store, for keys and values that somebody else keeps (see borrow); engine: where its layers
+            plan and attend unless a call names another. On a device all memory is taken at once, here and there, so it
+            needs a capacity
+    Errors  InvalidArgument; NotFinite; Overflow; OutOfMemory; Io: what a device refused
     Threads any number of readers beside one writer; a transaction is one step, and at most one is open
 
     >>> geometry = seriatim.Geometry(budget_tokens=16, query_heads=2, kv_heads=1, head_dim=4, index_heads=1, index_dim=4,
@@ -588,14 +636,14 @@ class Cache:
     (1, 2, 4)
     """
 
-    def __init__(self, geometry: Geometry, *, layers: int | Iterable[seriatim._types.Floats | bool | None] = 1, capacity_tokens: int = 0, capacity_bytes: int = 0, reserve: bool = False, page_tokens: int = 0, device: str | None = None) -> None: ...
+    def __init__(self, geometry: Geometry, *, layers: int | Iterable[seriatim._types.Floats | bool | None] = 1, capacity_tokens: int = 0, capacity_bytes: int = 0, reserve: bool = False, page_tokens: int = 0, index_only: bool = False, engine: Engine | None = None) -> None: ...
 
     @property
     def geometry(self) -> Geometry: ...
 
     @property
-    def device(self) -> DeviceInfo | None:
-        """Where its layers plan and attend; None: the host."""
+    def engine(self) -> Engine:
+        """Where its layers plan and attend unless a call names another."""
 
     def add(self, anchor: int = 0) -> Sequence:
         """
@@ -716,7 +764,7 @@ def verify_cache_file(path: seriatim._types.Path) -> None:
     Errors  Io; Corrupt; Unsupported; NotFinite
     """
 
-def attend(queries: seriatim._types.ArrayT, keys: seriatim._types.Array, values: seriatim._types.Array, rows: tuple[seriatim._types.Array, seriatim._types.Array], positions: seriatim._types.Integers | None = None, *, anchor: int = 0, scale: float | None = None, sinks: seriatim._types.Floats | None = None, dtype: object = None, out: seriatim._types.ArrayT | None = None, lse: seriatim._types.ArrayT | None = None, return_lse: bool = False) -> Any:
+def attend(queries: seriatim._types.ArrayT, keys: seriatim._types.Array, values: seriatim._types.Array, rows: tuple[seriatim._types.Array, seriatim._types.Array], positions: seriatim._types.Integers | None = None, *, anchor: int = 0, scale: float | None = None, sinks: seriatim._types.Floats | None = None, dtype: object = None, out: seriatim._types.ArrayT | None = None, lse: seriatim._types.ArrayT | None = None, return_lse: bool = False, engine: Engine | None = None) -> Any:
     """
     Attention of each query over its row of bare keys and values, reduced in row order.
 
@@ -738,35 +786,73 @@ def attend(queries: seriatim._types.ArrayT, keys: seriatim._types.Array, values:
     3.0
     """
 
-class Threads:
-    """The threads that layers share. Results never depend on their number."""
-
-    def __init__(self, threads: int = 0) -> None: ...
-
-    def __getstate__(self) -> int:
-        """How many were asked for: made anew elsewhere."""
-
-    def __setstate__(self, asked: int) -> None: ...
-
-    @property
-    def concurrency(self) -> int: ...
-
-class BorrowedLayer:
+def borrow(geometry: Geometry, keys: seriatim._types.Array | None = None, values: seriatim._types.Array | None = None, *, tokens: int | None = None, anchor: int = 0, first_slot: int = 0, block_table: seriatim._types.Array | None = None, panels: seriatim._types.Array | None = None, first_group: int = 0, panels_max_abs: float = float('inf'), index: Layer | None = None) -> Layer:
     """
-    An indexed layer over torch tensors that a model's cache keeps; for seriatim.transformers.
+    A layer over keys and values that the caller keeps; nothing is copied.
+
+    Takes   keys [T, kv_heads, head_dim] and values [T, kv_heads, value_dim] in kv_dtype, of any strides but that the last
+            axis is dense: of arrays [kv_heads, T, dim] pass the transposed views. Or, with block_table [n] int32 or int64,
+            pools of pages [pages, page_tokens, kv_heads, dim], of which the table names those that hold slots
+            i * page_tokens and on. No values where they alias the keys; no keys: a layer that plans alone.
+            tokens: how many there are (default: what keys or the index say), the first at position `anchor` and in slot
+            `first_slot` of the keys.
+            The index: panels [P, index_dim, 16] that the caller keeps (group g in lane g mod 16 of panel g / 16, from
+            first_group on), with panels_max_abs as PanelPooler.pool gives it; or `index`, a Layer of the same tokens, as of
+            a Cache(index_only=True). With neither it attends rows that another layer planned
+    Gives   a Layer, which keeps the arrays alive. It shows what they hold at each call; borrow anew when tokens have come
+    Errors  InvalidArgument, by argument: shapes, dtypes, strides, overlapping vectors, too few tokens or pages, a table
+            that names a page twice or none (index = entry); Overflow
+
+    >>> geometry = seriatim.Geometry(budget_tokens=8, query_heads=1, kv_heads=1, head_dim=4,
+    ...                              index_heads=1, index_dim=4, index_rotary_dim=0)
+    >>> pool = np.zeros((9, 16, 1, 4), np.float32)  # pages of 16 tokens, somebody's
+    >>> index = seriatim.Cache(geometry, capacity_tokens=256, index_only=True)
+    >>> user = index.add()
+    >>> with index.begin() as step:
+    ...     step.append(user, 0, index_keys=np.ones((20, 4), np.float32))
+    >>> layer = seriatim.borrow(geometry, pool, pool, block_table=np.array([7, 2], np.int32), index=user.layer(0))
+    >>> rows = layer.plan(np.ones((1, 1, 4), np.float32), [19])
+    >>> layer.attend(np.ones((1, 1, 4), np.float32), [19], rows).tolist()
+    [[[0.0, 0.0, 0.0, 0.0]]]
     """
 
-    def __init__(self, geometry: dict, norm_weight: _Sequence[float], threads: Threads, kernels: str | None = None) -> None: ...
+def borrow_batch(geometry: Geometry, first: _Sequence[int], last: _Sequence[int], keys: seriatim._types.Array | None = None, values: seriatim._types.Array | None = None, panels: seriatim._types.Array | None = None, panels_max_abs: float = float('inf')) -> list[Layer]:
+    """
+    Layers over a padded batch, as models keep it: slots first[b] .. last[b] - 1 of sequence b hold tokens.
 
-    @property
-    def row_capacity(self) -> int: ...
+    Takes   keys [B, kv_heads, T, head_dim] and values [B, kv_heads, T, value_dim] in kv_dtype, the last axis dense; panels
+            [B, P, index_dim, 16]. Positions are slots
+    Gives   one Layer per sequence, as borrow
+    Errors  as borrow; row = sequence
+    """
 
-    def pool(self, first: _Sequence[int], last: _Sequence[int], pooled_groups: _Sequence[int], raw: object, coordinates: object | None, panels: object) -> float: ...
+class PanelPooler:
+    """
+    Pools index keys of padded batches into panels that the caller keeps.
 
-    def attend(self, first: _Sequence[int], last: _Sequence[int], queries: object, index_queries: object, keys: object, values: object | None, panels: object, panels_max_abs: float, output: object, head_weights: object | None = None, lse: object | None = None, rows: object | None = None, counts: object | None = None) -> None: ...
+    Takes   norm_weight [index_dim] or None for zeros
+    """
 
-    def plan(self, first: _Sequence[int], last: _Sequence[int], slots: int, index_queries: object, panels: object, panels_max_abs: float, rows: object, head_weights: object | None = None) -> None: ...
+    def __init__(self, geometry: Geometry, norm_weight: seriatim._types.Floats | None = None, engine: Engine | None = None) -> None: ...
 
-    def attend_rows(self, first: _Sequence[int], last: _Sequence[int], queries: object, keys: object, output: object, values: object | None = None, rows: object | None = None, sinks: _Sequence[float] = []) -> None: ...
+    def pool(self, first: _Sequence[int], last: _Sequence[int], first_groups: _Sequence[int], raw: seriatim._types.Array, coordinates: seriatim._types.Array | None, panels: seriatim._types.Array) -> float:
+        """
+        Pools the groups of each sequence from first_groups[b] on.
 
-def check_finite(argument: str, tensor: object) -> None: ...
+        Takes   raw [B, T, index_dim] in index_dtype, dense per sequence; coordinates [3, B, T] int64, needed where the geometry
+                names rope_axes; panels [B, P, index_dim, 16], dense per sequence, written
+        Gives   the largest magnitude of what was written
+        Errors  InvalidArgument; NotFinite: row = sequence, index = the first of up to 16 groups among which it is
+        """
+
+def check_array(argument: str, array: seriatim._types.Array, writable: bool = False) -> None:
+    """
+    Raises InvalidArgument, by that name, unless it is an array that calls can read, or write, where it lies.
+    """
+
+def check_finite(argument: str, array: seriatim._types.Array) -> None:
+    """
+    What a cache asks of tokens, for those who keep them themselves.
+
+    Errors  NotFinite: row = the place on the first axis, index = the element within it; InvalidArgument
+    """

@@ -14,7 +14,7 @@ namespace seriatim::python {
 
 void bind_device(nb::module_& module) {
   nb::class_<DeviceInfo>(module, "DeviceInfo", docs::kDeviceInfo)
-      .def_ro("name", &DeviceInfo::name, "As Cache(device=...) takes it.")
+      .def_ro("name", &DeviceInfo::name, "As Engine(device=...) takes it.")
       .def_ro("product", &DeviceInfo::product, "What its driver calls it.")
       .def_ro("driver", &DeviceInfo::driver)
       .def_ro("memory_bytes", &DeviceInfo::memory_bytes)

@@ -61,28 +61,29 @@ std::vector<LayerParameters> layers_of(nb::handle given) {
 }
 
 void construct(CacheHandle* self, const Geometry& geometry, nb::handle layers, std::int64_t capacity_tokens,
-               std::int64_t capacity_bytes, bool reserve, std::int64_t page_tokens,
-               const std::optional<std::string>& device) {
+               std::int64_t capacity_bytes, bool reserve, std::int64_t page_tokens, bool index_only,
+               const std::shared_ptr<EngineHandle>& engine) {
   CacheOptions options;
   options.layers = layers_of(layers);
   options.capacity_tokens = capacity_tokens;
   options.capacity_bytes = capacity_bytes;
+  options.index_only = index_only;
   options.reserve = reserve;
   options.page_tokens = page_tokens;
-  std::unique_ptr<CacheDevice> on;
-  if (device) {
-    Result<std::unique_ptr<CacheDevice>> opened = [&] {
+  std::shared_ptr<PageAllocator> pages;
+  if (engine) {
+    Result<std::shared_ptr<PageAllocator>> from = [&] {
       const Unlocked unlocked;
-      return make_cache_device(*device, geometry, options);
+      return engine->allocator(geometry, options);
     }();
-    on = value(std::move(opened));
-    options.allocator = on->allocator();
+    pages = value(std::move(from));
+    options.allocator = pages.get();
   }
   Result<std::unique_ptr<Cache>> made = [&] {
     const Unlocked unlocked;
     return Cache::create(geometry, std::move(options));
   }();
-  new (self) CacheHandle{std::move(on), value(std::move(made))};
+  new (self) CacheHandle{engine, std::move(pages), value(std::move(made))};
 }
 
 void save(const Shared& self, nb::handle path, nb::handle sequences) {
@@ -140,7 +141,7 @@ LayerHandle layer_of(const SequenceHandle& self, std::int64_t layer) {
   const SnapshotHandle now = snapshot_of(self);
   if (layer < 0 || layer >= now.snapshot.layers())
     refuse("layer", std::to_string(layer) + " is none of " + std::to_string(now.snapshot.layers()));
-  return {self.cache, now.snapshot, nullptr, self.id, layer};
+  return {self.cache, now.snapshot, nullptr, self.id, layer, nullptr};
 }
 
 void copy_from(const SequenceHandle& self, const SequenceHandle& source, std::int64_t first_position,
@@ -154,7 +155,7 @@ template <typename Work>
 void shrunk(const SequenceHandle& self, const Work& work) {
   released(self.cache, [&](Cache& cache) {
     const Status status = work(cache);
-    if (status.ok() && self.cache->device) self.cache->device->let_go();
+    if (status.ok() && self.cache->engine) self.cache->engine->let_go();
     return status;
   });
 }
@@ -247,19 +248,16 @@ void bind_cache(nb::module_& module) {
       .def("__repr__", &repr);
   nb::class_<CacheHandle>(module, "Cache", docs::kCache)
       .def("__init__", &construct, "geometry"_a, nb::kw_only(), "layers"_a = 1, "capacity_tokens"_a = 0,
-           "capacity_bytes"_a = 0, "reserve"_a = false, "page_tokens"_a = 0, "device"_a = nb::none(),
+           "capacity_bytes"_a = 0, "reserve"_a = false, "page_tokens"_a = 0, "index_only"_a = false,
+           "engine"_a = nb::none(),
            nb::sig("def __init__(self, geometry: Geometry, *, layers: int | "
                    "collections.abc.Iterable[seriatim._types.Floats | bool | None] = 1, "
                    "capacity_tokens: int = 0, capacity_bytes: int = 0, reserve: bool = False, page_tokens: int = 0, "
-                   "device: str | None = None) -> None"))
+                   "index_only: bool = False, engine: Engine | None = None) -> None"))
       .def_prop_ro("geometry", [](const CacheHandle& self) { return self.cache->geometry(); })
       .def_prop_ro(
-          "device",
-          [](const CacheHandle& self) -> std::optional<DeviceInfo> {
-            if (!self.device) return std::nullopt;
-            return self.device->info();
-          },
-          "Where its layers plan and attend; None: the host.")
+          "engine", [](const CacheHandle& self) { return engine_or_default(self.engine); },
+          "Where its layers plan and attend unless a call names another.")
       .def(
           "add",
           [](const Shared& self, std::int64_t anchor) {

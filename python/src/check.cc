@@ -92,7 +92,7 @@ nb::dict check_rows(nb::handle rows, nb::handle visible, nb::handle scores, std:
   std::optional<Result<CheckReport>> report;
   {
     const Unlocked unlocked;
-    const std::shared_ptr<Executor> threads = executor();
+    const std::shared_ptr<Executor> threads = default_engine()->executor();
     options.executor = threads.get();
     const auto count = static_cast<std::int64_t>(counts.size());
     const auto selection = view_selection(

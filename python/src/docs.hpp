@@ -112,7 +112,7 @@ inline constexpr const char* kRowWidth = R"(The row's width for so many visible 
 )";
 
 inline constexpr const char* kDeviceInfo =
-    R"(A device that a cache can be on, and what it promises of its arithmetic.)";
+    R"(A device that an engine can be on, and what it promises of its arithmetic.)";
 
 inline constexpr const char* kDevices = R"(The devices that this machine has.
 
@@ -124,10 +124,10 @@ inline constexpr const char* kCache = R"(Keys, values, raw and pooled index keys
 Takes   layers: how many, or an iterable with one entry per layer: the norm weight [index_dim] of its index, None or
         True for weights of zero, False for a layer without an index (it attends rows that another one planned);
         capacity_tokens over all sequences, or capacity_bytes; reserve: take all memory at once;
-        device: a name of `devices()`, "opencl" or "cuda": its layers plan and attend there, with the same bits. All its
-        memory is then taken at once, here and there, so it needs capacity_tokens
-Errors  InvalidArgument; NotFinite; Overflow; OutOfMemory; NotFound: a device of that name (the message lists what there
-        is); Unsupported: a device that does not promise the arithmetic, or no driver
+        index_only: an index store, for keys and values that somebody else keeps (see borrow); engine: where its layers
+        plan and attend unless a call names another. On a device all memory is taken at once, here and there, so it
+        needs a capacity
+Errors  InvalidArgument; NotFinite; Overflow; OutOfMemory; Io: what a device refused
 Threads any number of readers beside one writer; a transaction is one step, and at most one is open
 
 >>> geometry = seriatim.Geometry(budget_tokens=16, query_heads=2, kv_heads=1, head_dim=4, index_heads=1, index_dim=4,
@@ -290,7 +290,7 @@ inline constexpr const char* kSnapshotCheck = R"(Raises Io if a mapped file that
 )";
 
 inline constexpr const char* kLayer =
-    R"(One layer of a sequence, for reading: of a snapshot, or staged in a transaction.
+    R"(One layer of a sequence, for reading: of a snapshot, staged in a transaction, or borrowed.
 
 It keeps alive what it reads. A query at position p sees the tokens from the anchor to p, whatever else is in its call.
 )";
@@ -301,7 +301,7 @@ Takes   queries [Q, index_heads, index_dim] in index_dtype, finished; positions 
         order; head_weights [Q, index_heads] float32 or None; nan "refuse" or "exclude"; workspace: default one of the
         process's; out: a pair of positions [Q, row_capacity] and counts [Q], int32, to write to
 Gives   Rows(positions, counts)
-Errors  InvalidArgument: also a layer without an index; Capacity: a workspace made for fewer tokens; NotANumber
+Errors  InvalidArgument: also a layer without an index; Capacity: more than was reserved; NotANumber
 )";
 
 inline constexpr const char* kLayerAttend = R"(Attends over rows that `plan` or anyone else made.
@@ -318,50 +318,6 @@ inline constexpr const char* kLayerScore =
 
 inline constexpr const char* kRead =
     R"(Copies keys [tokens, kv_heads, head_dim] and values from `first_position` on, in the kind of `like` (or NumPy).
-)";
-
-inline constexpr const char* kWorkspace =
-    R"(Scratch of plan and attend, taken once, for runs of up to max_visible_tokens.
-
-Without one, calls take theirs from a pool that the process keeps. Calls with one workspace take turns.
-Errors  InvalidArgument; Overflow; OutOfMemory
-
->>> workspace = seriatim.Workspace(seriatim.Geometry(budget_tokens=64), 4096)
->>> workspace.done.queries
-0
-)";
-
-inline constexpr const char* kWorkDone = R"(What calls have done, for accounting.
-)";
-
-inline constexpr const char* kWorkDoneOf =
-    R"(What all calls of this process have done since the start or clear_work_done().
-
->>> seriatim.work_done().queries >= 0
-True
-)";
-
-inline constexpr const char* kKernels =
-    R"(Names of the implementations that this machine can run, fastest first. All give the same bits.
-
->>> seriatim.kernels()[-1]
-'reference'
-)";
-
-inline constexpr const char* kCurrentKernels =
-    R"(The implementation that calls use: set_kernels(), else SERIATIM_KERNELS, else the fastest.
-
-Errors  NotFound: the environment names what is not available
-)";
-
-inline constexpr const char* kSetKernels =
-    R"(Chooses an implementation for plan and attend by name; None: the default again. Changes speed alone.
-
-Errors  NotFound: not a name, or not available here
-)";
-
-inline constexpr const char* kSetThreads =
-    R"(How many threads calls may use; 0: as many as the process may; 1: the caller's alone. Changes speed alone.
 )";
 
 }  // namespace seriatim::python::docs

@@ -5,13 +5,11 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <algorithm>
-#include <bit>
-#include <optional>
-#include <vector>
-
-#include "docs.hpp"
+#include "bind.hpp"
+#include "device.hpp"
+#include "docs_step.hpp"
 #include "errors.hpp"
+#include "step.hpp"
 #include "unlocked.hpp"
 
 namespace nb = nanobind;
@@ -21,52 +19,14 @@ namespace seriatim::python {
 
 namespace {
 
-constexpr std::size_t kPooledWorkspaces = 16;
+constexpr std::size_t kKeptEngines = 16;  // as many threads may call in turn without making engines anew
 
-struct Engine {
-  std::mutex lock;
-  std::shared_ptr<Executor> executor;
-  std::optional<Kernels> kernels;                      // absent: what the environment says, else the fastest
-  std::vector<std::shared_ptr<SharedWorkspace>> free;  // most recently used last
-  WorkDone done;
-};
-
-// Never destroyed: threads may still be in a call when the interpreter ends.
-Engine& engine() {
-  static Engine* const one = new Engine;
-  return *one;
-}
-
-void add(WorkDone& sum, const WorkDone& w, std::int64_t sign) {
-  sum.queries += sign * w.queries;
-  sum.dense_rows += sign * w.dense_rows;
-  sum.groups_scored += sign * w.groups_scored;
-  sum.groups_selected += sign * w.groups_selected;
-  sum.row_tokens += sign * w.row_tokens;
-}
-
-void set_threads(int threads) {
-  if (threads < 0) refuse("threads", std::to_string(threads) + " is negative");
-  std::shared_ptr<Executor> made;
-  if (threads == 1) {
-    made = std::shared_ptr<Executor>(&serial_executor(), [](Executor*) {});
-  } else {
-    made = make_executor(threads);
-  }
-  if (!made) raise(Status::error(Code::kOutOfMemory, "threads", "no memory for an executor"));
-  std::vector<std::shared_ptr<SharedWorkspace>> old;
-  Engine& e = engine();
-  const std::lock_guard guard(e.lock);
-  e.executor = std::move(made);
-  old.swap(e.free);
-}
-
-void set_kernels(const std::optional<std::string>& name) {
-  std::optional<Kernels> named;
-  if (name) named = value(Kernels::named(*name));
-  Engine& e = engine();
-  const std::lock_guard guard(e.lock);
-  e.kernels = named;
+void add(WorkDone& sum, const WorkDone& w) {
+  sum.queries += w.queries;
+  sum.dense_rows += w.dense_rows;
+  sum.groups_scored += w.groups_scored;
+  sum.groups_selected += w.groups_selected;
+  sum.row_tokens += w.row_tokens;
 }
 
 std::string repr(const WorkDone& w) {
@@ -76,86 +36,137 @@ std::string repr(const WorkDone& w) {
          ")";
 }
 
-std::shared_ptr<SharedWorkspace> new_workspace(const Geometry& geometry, std::int64_t max_visible_tokens) {
-  const Kernels chosen = value(kernels());
-  return value([&] {
+std::shared_ptr<EngineHandle> make_engine(const std::optional<std::string>& device, int threads,
+                                          const std::optional<std::string>& kernels) {
+  if (threads < 0) refuse("threads", std::to_string(threads) + " is negative");
+  if (!device) {
+    std::optional<Kernels> named;
+    if (kernels) named = value(Kernels::named(*kernels));
+    return std::make_shared<EngineHandle>(threads, named);
+  }
+  if (kernels) refuse("kernels", "a device has its own");
+  if (threads != 0) refuse("threads", "a device has its own");
+  Result<Engine> engine = [&] {
     const Unlocked unlocked;
-    return make_workspace(geometry, max_visible_tokens, executor(), chosen);
-  }());
+    return engine_on(*device);
+  }();
+  return std::make_shared<EngineHandle>(*device, value(std::move(engine)));
 }
 
-WorkDone workspace_done(const SharedWorkspace& self) { return self.workspace.done(); }
+nb::tuple reduce(const EngineHandle& self) {
+  nb::dict options;
+  if (!self.device().empty()) options["device"] = self.device();
+  if (self.asked_threads() != 0) options["threads"] = self.asked_threads();
+  if (self.asked_kernels()) options["kernels"] = self.asked_kernels()->name();
+  const nb::object make = nb::module_::import_("functools").attr("partial")(nb::type<EngineHandle>(), **options);
+  return nb::make_tuple(make, nb::tuple());
+}
 
 }  // namespace
 
-std::shared_ptr<Executor> executor() {
-  Engine& e = engine();
-  const std::lock_guard guard(e.lock);
-  if (!e.executor) e.executor = make_executor(0);
-  if (!e.executor) e.executor = std::shared_ptr<Executor>(&serial_executor(), [](Executor*) {});
-  return e.executor;
+EngineHandle::EngineHandle(std::string device, Engine engine) : device_(std::move(device)) {
+  free_.push_back(std::move(engine));
 }
 
-Result<Kernels> kernels() {
-  Engine& e = engine();
-  const std::lock_guard guard(e.lock);
-  if (e.kernels) return *e.kernels;
-  return Kernels::chosen();
+std::shared_ptr<Executor> EngineHandle::executor() {
+  const std::lock_guard guard(lock_);
+  if (!executor_ && asked_threads_ != 1) executor_ = make_executor(asked_threads_);
+  if (!executor_) executor_ = std::shared_ptr<Executor>(&serial_executor(), [](Executor*) {});
+  return executor_;
 }
 
-Result<std::shared_ptr<SharedWorkspace>> make_workspace(const Geometry& geometry, std::int64_t visible_tokens,
-                                                        std::shared_ptr<Executor> on, Kernels with) {
-  Result<seriatim::Engine> made = seriatim::Engine::host(*on, with);
-  if (!made.ok()) return made.status();
-  if (Status s = made->reserve(geometry, {visible_tokens, Geometry::kPositions, 1}); !s.ok()) return s;
-  return std::make_shared<SharedWorkspace>(std::move(on), std::move(*made), geometry, visible_tokens, with);
-}
-
-Result<std::shared_ptr<SharedWorkspace>> borrow_workspace(const Geometry& geometry, std::int64_t visible_tokens) {
-  const Result<Kernels> with = kernels();
-  if (!with.ok()) return with.status();
-  const std::shared_ptr<Executor> on = executor();
-  Engine& e = engine();
+Result<Engine> EngineHandle::take() {
   {
-    const std::lock_guard guard(e.lock);
-    for (std::size_t i = e.free.size(); i-- > 0;) {
-      const SharedWorkspace& w = *e.free[i];
-      if (w.max_visible_tokens >= visible_tokens && w.threads == on && w.kernels == *with && w.geometry == geometry) {
-        std::shared_ptr<SharedWorkspace> found = e.free[i];
-        e.free.erase(e.free.begin() + static_cast<std::ptrdiff_t>(i));
-        return found;
-      }
+    const std::lock_guard guard(lock_);
+    if (!free_.empty()) {
+      Engine engine = std::move(free_.back());
+      free_.pop_back();
+      return engine;
     }
   }
-  // A power of two, so that a sequence that grows asks for a new one rarely.
-  const auto tokens = static_cast<std::int64_t>(
-      std::bit_ceil(static_cast<std::uint64_t>(std::max<std::int64_t>(visible_tokens, 4096))));
-  return make_workspace(geometry, tokens, on, *with);
-}
-
-void give_back(std::shared_ptr<SharedWorkspace> workspace) {
-  std::vector<std::shared_ptr<SharedWorkspace>> dropped;  // freed after the lock
-  Engine& e = engine();
-  const std::lock_guard guard(e.lock);
-  if (workspace->threads != e.executor) return;
-  // One that is large enough for this geometry makes smaller ones useless.
-  std::erase_if(e.free, [&](std::shared_ptr<SharedWorkspace>& w) {
-    const bool useless = w->max_visible_tokens < workspace->max_visible_tokens && w->geometry == workspace->geometry;
-    if (useless) dropped.push_back(w);
-    return useless;
-  });
-  if (e.free.size() == kPooledWorkspaces) {
-    dropped.push_back(e.free.front());
-    e.free.erase(e.free.begin());
+  const Result<Kernels> with = kernels();
+  if (!with.ok()) return with.status();
+  Result<Engine> made = Engine::host(*executor(), *with);
+  if (!made.ok()) return made;
+  std::vector<std::pair<Geometry, StepLimits>> reserved;
+  {
+    const std::lock_guard guard(lock_);
+    reserved = reserved_;
   }
-  e.free.push_back(std::move(workspace));
+  for (const auto& [geometry, limits] : reserved) {
+    if (Status s = made->reserve(geometry, limits); !s.ok()) return s;
+  }
+  return made;
 }
 
-void count_work(const WorkDone& before, const WorkDone& after) {
-  Engine& e = engine();
-  const std::lock_guard guard(e.lock);
-  add(e.done, after, 1);
-  add(e.done, before, -1);
+void EngineHandle::give_back(Engine engine) {
+  const WorkDone done = engine.done();
+  engine.clear_done();
+  const std::lock_guard guard(lock_);
+  add(done_, done);
+  if (free_.size() < kKeptEngines) free_.push_back(std::move(engine));
+}
+
+Status EngineHandle::reserve(const Geometry& geometry, const StepLimits& limits) {
+  const Status status = with([&](Engine& engine) { return engine.reserve(geometry, limits); });
+  if (!status.ok()) return status;
+  const std::lock_guard guard(lock_);
+  reserved_.emplace_back(geometry, limits);
+  return {};
+}
+
+Result<std::shared_ptr<PageAllocator>> EngineHandle::allocator(const Geometry& geometry, const CacheOptions& options) {
+  std::shared_ptr<PageAllocator> pages;
+  if (device_.empty()) return pages;
+  const Status status = with([&](Engine& engine) {
+    auto made = engine.allocator(geometry, options);
+    if (made.ok()) pages = *made;
+    return made.status();
+  });
+  if (!status.ok()) return status;
+  return pages;
+}
+
+void EngineHandle::let_go() {
+  if (device_.empty()) return;
+  static_cast<void>(with([](Engine& engine) {
+    engine.let_go();
+    return Status();
+  }));
+}
+
+std::int64_t EngineHandle::bytes() const {
+  const std::lock_guard guard(lock_);
+  std::int64_t bytes = 0;
+  for (const Engine& engine : free_) bytes += engine.bytes();
+  return bytes;
+}
+
+WorkDone EngineHandle::done() const {
+  const std::lock_guard guard(lock_);
+  return done_;
+}
+
+void EngineHandle::clear_done() {
+  const std::lock_guard guard(lock_);
+  done_ = {};
+}
+
+void EngineHandle::trim() {
+  if (!device_.empty()) return;
+  std::vector<Engine> dropped;  // freed after the lock
+  const std::lock_guard guard(lock_);
+  if (reserved_.empty()) dropped.swap(free_);
+}
+
+// Never destroyed: threads may still be in a call when the interpreter ends.
+const std::shared_ptr<EngineHandle>& default_engine() {
+  static auto* const one = new std::shared_ptr<EngineHandle>(std::make_shared<EngineHandle>(0, std::nullopt));
+  return *one;
+}
+
+std::shared_ptr<EngineHandle> engine_or_default(const std::shared_ptr<EngineHandle>& given) {
+  return given ? given : default_engine();
 }
 
 void bind_engine(nb::module_& module) {
@@ -164,37 +175,44 @@ void bind_engine(nb::module_& module) {
       .def_ro("dense_rows", &WorkDone::dense_rows, "Rows that hold every visible token.")
       .def_ro("groups_scored", &WorkDone::groups_scored, "Candidate groups that were scored.")
       .def_ro("groups_selected", &WorkDone::groups_selected, "Groups that were chosen.")
-      .def_ro("row_tokens", &WorkDone::row_tokens, "Entries of rows that were attended.")
+      .def_ro("row_tokens", &WorkDone::row_tokens, "Entries of the rows.")
       .def("__repr__", &repr);
-  nb::class_<SharedWorkspace>(module, "Workspace", docs::kWorkspace)
-      .def(nb::new_(&new_workspace), "geometry"_a, "max_visible_tokens"_a)
+  nb::class_<EngineHandle> engine(module, "Engine", docs::kEngine);
+  engine.def(nb::new_(&make_engine), nb::kw_only(), "device"_a = nb::none(), "threads"_a = 0, "kernels"_a = nb::none())
       .def_prop_ro(
-          "bytes", [](const SharedWorkspace& self) { return self.workspace.bytes(); }, "Bytes that it holds.")
-      .def_prop_ro("done", &workspace_done, "What was done with it.")
-      .def(
-          "clear_done",
-          [](SharedWorkspace& self) {
-            const Unlocked unlocked;
-            const std::lock_guard turn(self.turn);
-            self.workspace.clear_done();
+          "device",
+          [](const EngineHandle& self) -> std::optional<std::string> {
+            if (self.device().empty()) return std::nullopt;
+            return self.device();
           },
-          "Starts counting again.");
-  module.def(
-      "work_done",
-      [] {
-        Engine& e = engine();
-        const std::lock_guard guard(e.lock);
-        return e.done;
-      },
-      docs::kWorkDoneOf);
-  module.def(
-      "clear_work_done",
-      [] {
-        Engine& e = engine();
-        const std::lock_guard guard(e.lock);
-        e.done = {};
-      },
-      "Starts the process's count of work again.");
+          "Its device; None: the host.")
+      .def_prop_ro(
+          "threads", [](EngineHandle& self) { return self.device().empty() ? self.executor()->concurrency() : 0; },
+          "The most threads that a call uses; 0 on a device.")
+      .def_prop_ro(
+          "kernels",
+          [](const EngineHandle& self) -> std::optional<std::string> {
+            if (!self.device().empty()) return std::nullopt;
+            return value(self.kernels()).name();
+          },
+          docs::kEngineKernels)
+      .def(
+          "reserve",
+          [](EngineHandle& self, const Geometry& geometry, std::int64_t visible_tokens, std::int64_t queries,
+             std::int64_t asks) {
+            check([&] {
+              const Unlocked unlocked;
+              return self.reserve(geometry, {visible_tokens, queries, asks});
+            }());
+          },
+          "geometry"_a, "visible_tokens"_a, "queries"_a, "asks"_a = 1, docs::kReserve)
+      .def_prop_ro("bytes", &EngineHandle::bytes, "Bytes of scratch that it holds between calls.")
+      .def_prop_ro("done", &EngineHandle::done, "What its calls have done since the start or clear_done(): a WorkDone.")
+      .def("clear_done", &EngineHandle::clear_done, "Starts counting again.")
+      .def("trim", &EngineHandle::trim, "Frees scratch that it keeps for the next call, unless it was reserved.");
+  engine.def("__reduce__", &reduce, "Made anew where it arrives.");
+  bind_steps(engine);
+  module.def("default_engine", [] { return default_engine(); }, docs::kDefaultEngine);
   module.def(
       "kernels",
       [] {
@@ -203,19 +221,6 @@ void bind_engine(nb::module_& module) {
         return names;
       },
       docs::kKernels);
-  module.def("current_kernels", [] { return value(kernels()).name(); }, docs::kCurrentKernels);
-  module.def("set_kernels", &set_kernels, "name"_a.none(), docs::kSetKernels);
-  module.def("set_threads", &set_threads, "threads"_a, docs::kSetThreads);
-  module.def("threads", [] { return executor()->concurrency(); }, "The most threads that a call uses.");
-  module.def(
-      "trim",
-      [] {
-        std::vector<std::shared_ptr<SharedWorkspace>> old;
-        Engine& e = engine();
-        const std::lock_guard guard(e.lock);
-        old.swap(e.free);
-      },
-      "Frees the workspaces that calls keep for the next one.");
 }
 
 }  // namespace seriatim::python

@@ -1,4 +1,4 @@
-// What all calls of a process share: threads, kernels, workspaces, and the count of work done.
+// Python's Engine: where calls plan and attend, for any number of threads, and how they are accounted.
 #pragma once
 
 #include <nanobind/nanobind.h>
@@ -6,7 +6,10 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "seriatim/executor.hpp"
 #include "seriatim/kernels.hpp"
@@ -14,64 +17,68 @@
 
 namespace seriatim::python {
 
-// The process's executor; calls that began with an earlier one keep it.
-std::shared_ptr<Executor> executor();
-Result<Kernels> kernels();
+// The library's engines take one call at a time. On the host each call takes one that is free, or makes one; a device
+// has one, for which calls take turns.
+class EngineHandle {
+ public:
+  // threads 0: as many as the process may use. kernels absent: what the environment says, else the fastest. Both are
+  // looked at when first needed.
+  EngineHandle(int threads, std::optional<Kernels> kernels) : asked_threads_(threads), asked_kernels_(kernels) {}
+  // Of a device: its name, and its one engine.
+  EngineHandle(std::string device, Engine engine);
 
-// A workspace that a caller made, or one of the pool's. Calls with one workspace take turns.
-struct SharedWorkspace {
-  std::shared_ptr<Executor> threads;
-  seriatim::Engine workspace;
-  Geometry geometry;
-  std::int64_t max_visible_tokens;
-  Kernels kernels;
-  std::mutex turn;
+  // Runs `call(Engine&)`, which gives a Status, and counts the work. Without the interpreter's lock.
+  template <typename Call>
+  Status with(Call&& call) {
+    std::unique_lock<std::mutex> turn(turn_, std::defer_lock);
+    if (!device_.empty()) turn.lock();
+    Result<Engine> engine = take();
+    if (!engine.ok()) return engine.status();
+    const Status status = call(*engine);
+    give_back(*std::move(engine));
+    return status;
+  }
 
-  SharedWorkspace(std::shared_ptr<Executor> executor, seriatim::Engine made, const Geometry& for_geometry,
-                  std::int64_t tokens, Kernels with)
-      : threads(std::move(executor)),
-        workspace(std::move(made)),
-        geometry(for_geometry),
-        max_visible_tokens(tokens),
-        kernels(with) {}
+  std::shared_ptr<Executor> executor();
+  Result<Kernels> kernels() const { return asked_kernels_ ? *asked_kernels_ : Kernels::chosen(); }
+  const std::string& device() const { return device_; }
+  int asked_threads() const { return asked_threads_; }
+  const std::optional<Kernels>& asked_kernels() const { return asked_kernels_; }
+
+  // Scratch for calls within `limits`, which then take no memory; engines that are made later take as much.
+  Status reserve(const Geometry& geometry, const StepLimits& limits);
+  // Where a cache's pages must come from; null: anywhere.
+  Result<std::shared_ptr<PageAllocator>> allocator(const Geometry& geometry, const CacheOptions& options);
+  // What sequences have given up since they were last asked about becomes free on a device.
+  void let_go();
+  std::int64_t bytes() const;  // of engines that are in no call
+  WorkDone done() const;
+  void clear_done();
+  void trim();  // what was not reserved
+
+ private:
+  Result<Engine> take();
+  void give_back(Engine engine);
+
+  const int asked_threads_ = 0;
+  const std::optional<Kernels> asked_kernels_;
+  const std::string device_;
+  std::mutex turn_;
+  mutable std::mutex lock_;
+  std::shared_ptr<Executor> executor_;
+  std::vector<Engine> free_;  // the most recently used last
+  std::vector<std::pair<Geometry, StepLimits>> reserved_;
+  WorkDone done_;
 };
 
-Result<std::shared_ptr<SharedWorkspace>> make_workspace(const Geometry& geometry, std::int64_t visible_tokens,
-                                                        std::shared_ptr<Executor> executor, Kernels kernels);
-
-// Runs `call(workspace)` with the caller's workspace, or with one of the pool that is large enough. Without the
-// interpreter's lock; the work done is added to the process's count.
-template <typename Call>
-Status with_workspace(const std::shared_ptr<SharedWorkspace>& given, const Geometry& geometry,
-                      std::int64_t visible_tokens, Call&& call);
-
-Result<std::shared_ptr<SharedWorkspace>> borrow_workspace(const Geometry& geometry, std::int64_t visible_tokens);
-void give_back(std::shared_ptr<SharedWorkspace> workspace);
-void count_work(const WorkDone& before, const WorkDone& after);
-
-template <typename Call>
-Status with_workspace(const std::shared_ptr<SharedWorkspace>& given, const Geometry& geometry,
-                      std::int64_t visible_tokens, Call&& call) {
-  std::shared_ptr<SharedWorkspace> used = given;
-  if (!used) {
-    Result<std::shared_ptr<SharedWorkspace>> borrowed = borrow_workspace(geometry, visible_tokens);
-    if (!borrowed.ok()) return borrowed.status();
-    used = std::move(*borrowed);
-  }
-  Status status;
-  {
-    const std::lock_guard turn(used->turn);
-    const WorkDone before = used->workspace.done();
-    status = call(used->workspace);
-    count_work(before, used->workspace.done());
-  }
-  if (!given) give_back(std::move(used));
-  return status;
-}
+// The engine of calls that name none.
+const std::shared_ptr<EngineHandle>& default_engine();
+// `given`, or the default.
+std::shared_ptr<EngineHandle> engine_or_default(const std::shared_ptr<EngineHandle>& given);
 
 // Runs each(unit, worker) for every unit on the executor; one unit is not worth waking anybody.
 template <typename Each>
-void for_units(Executor& on, std::int64_t units, const Each& each) {
+void for_each_unit(Executor& on, std::int64_t units, const Each& each) {
   struct Units final : Task {
     explicit Units(const Each& e) : each(e) {}
     void perform(std::int64_t unit, int worker) override { each(unit, worker); }
@@ -82,7 +89,7 @@ void for_units(Executor& on, std::int64_t units, const Each& each) {
 }
 
 // Of several units that fail the first is reported, whatever order they are worked in.
-class FirstFault {
+class FirstStatus {
  public:
   void report(std::int64_t unit, Status status) {
     const std::lock_guard guard(lock_);
@@ -98,7 +105,5 @@ class FirstFault {
   std::int64_t unit_ = INT64_MAX;
   Status status_;
 };
-
-void bind_engine(nanobind::module_& module);
 
 }  // namespace seriatim::python

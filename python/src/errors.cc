@@ -20,9 +20,9 @@ void raise(const Status& status) {
   std::string argument(status.argument());
   if (argument == "output") argument = "out";  // the name that Python's callers know it by
   const std::string_view message(status.message().empty() ? code_name(status.code()) : status.message());
-  const nb::object error = nb::module_::import_("seriatim._errors")
+  const nb::object error = nb::module_::import_("seriatim.errors")
                                .attr("make")(static_cast<int>(status.code()), text_of(message), argument,
-                                             status.place().row, status.place().index);
+                                             status.place().row, status.place().index, status.place().ask);
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(error.ptr())), error.ptr());
   throw nb::python_error();
 }

@@ -7,7 +7,7 @@
 
 namespace seriatim::python {
 
-// Raises the exception of seriatim._errors that the status's code names. Needs the interpreter's lock.
+// Raises the exception of seriatim.errors that the status's code names. Needs the interpreter's lock.
 [[noreturn]] void raise(const Status& status);
 
 inline void check(const Status& status) {

@@ -13,8 +13,8 @@
 #include "engine.hpp"
 #include "errors.hpp"
 #include "handles.hpp"
-#include "rows.hpp"
 #include "seriatim/score.hpp"
+#include "step.hpp"
 #include "unlocked.hpp"
 
 using namespace nanobind::literals;
@@ -22,13 +22,6 @@ using namespace nanobind::literals;
 namespace seriatim::python {
 
 namespace {
-
-using GivenWorkspace = std::shared_ptr<SharedWorkspace>;
-
-// A device has workspaces of its own.
-void refuse_workspace(const LayerHandle& self, const GivenWorkspace& workspace) {
-  if (self.cache->device && workspace) refuse("workspace", "the cache is on a device, whose memory it is not");
-}
 
 VisibleRun run_of(const LayerHandle& self) {
   VisibleRun run;
@@ -43,60 +36,6 @@ VisibleRun run_of(const LayerHandle& self) {
   return run;
 }
 
-nb::object plan_rows(const LayerHandle& self, nb::handle queries, nb::handle positions, nb::handle head_weights,
-                     const std::string& nan, const GivenWorkspace& workspace, nb::handle out) {
-  const Geometry& geometry = self.cache->cache->geometry();
-  const Input in = input(queries, "queries", 3);
-  if (in.view.empty()) refuse("queries", "an array is needed");
-  const Input weights = input(head_weights, "head_weights", 2);
-  const std::vector<std::int64_t> at = integers(positions, "positions");
-  const NanPolicy policy = nan_policy(nan);
-  refuse_workspace(self, workspace);
-  RowsOut rows = rows_out(out, queries, in.view.shape[0], geometry.row_capacity(),
-                          {{"queries", in.view}, {"head_weights", weights.view}});
-  const Status status = [&] {
-    const Unlocked unlocked;
-    return with_layer(self, [&](const LayerView& view) {
-      if (self.cache->device)
-        return self.cache->device->plan(view, IndexQueries{in.view, weights.view, at}, policy, rows.rows);
-      return with_workspace(workspace, geometry, view.run.tokens, [&](seriatim::Engine& w) {
-        return w.plan(view, IndexQueries{in.view, weights.view, at}, policy, rows.rows);
-      });
-    });
-  }();
-  check(status);
-  return rows.object;
-}
-
-nb::object attend_rows(const LayerHandle& self, nb::handle queries, nb::handle positions, nb::handle rows,
-                       nb::handle sinks, nb::handle dtype, const GivenWorkspace& workspace, nb::handle out,
-                       nb::handle lse, bool return_lse) {
-  const Geometry& geometry = self.cache->cache->geometry();
-  const Input in = input(queries, "queries", 3);
-  if (in.view.empty()) refuse("queries", "an array is needed");
-  const std::vector<std::int64_t> at = integers(positions, "positions");
-  const std::vector<float> logits = floats(sinks, "sinks");
-  const RowsIn read = rows_in(rows, in.view.shape[0]);
-  refuse_workspace(self, workspace);
-  AttendOut result = attend_out(out, lse, return_lse, queries, dtype_of(dtype, "dtype", in.view.dtype),
-                                {in.view.shape[0], geometry.query_heads(), geometry.value_dim()},
-                                {{"queries", in.view}, {"rows", read.positions.view}, {"rows", read.counts.view}});
-  const Status status = [&] {
-    const Unlocked unlocked;
-    return with_layer(self, [&](const LayerView& view) {
-      if (self.cache->device) {
-        return self.cache->device->attend(view, AttendQueries{in.view, at, logits}, read.rows, result.output.view,
-                                          result.lse.view);
-      }
-      return with_workspace(workspace, geometry, view.run.tokens, [&](seriatim::Engine& w) {
-        return w.attend(view, AttendQueries{in.view, at, logits}, read.rows, result.output.view, result.lse.view);
-      });
-    });
-  }();
-  check(status);
-  return result.object();
-}
-
 nb::object score_one(const LayerHandle& self, nb::handle query, std::int64_t position, nb::handle head_weights) {
   const Input in = input(query, "query", 2);
   if (in.view.empty()) refuse("query", "an array is needed");
@@ -105,7 +44,7 @@ nb::object score_one(const LayerHandle& self, nb::handle query, std::int64_t pos
   if (position < run.anchor || position >= run.anchor + run.tokens) {
     refuse("position", std::to_string(position) + " is not held by the layer");
   }
-  const Geometry& geometry = self.cache->cache->geometry();
+  const Geometry& geometry = self.geometry();
   const std::int64_t groups = geometry.groups(position - run.anchor + 1);
   nb::object scores = empty_like_kind(query, DType::kF32, {groups});
   const Output out = output(scores, "scores");
@@ -133,7 +72,7 @@ void copy_tokens(const Tensor& to, std::int64_t tokens, std::int64_t heads, std:
 }
 
 nb::object read_tokens(const LayerHandle& self, std::int64_t first_position, std::int64_t tokens, nb::handle like) {
-  const Geometry& g = self.cache->cache->geometry();
+  const Geometry& g = self.geometry();
   const VisibleRun run = run_of(self);
   if (tokens < 0 || first_position < run.anchor || first_position > run.anchor + run.tokens - tokens) {
     refuse("tokens", "the layer holds positions " + std::to_string(run.anchor) + " to " +
@@ -149,6 +88,8 @@ nb::object read_tokens(const LayerHandle& self, std::int64_t first_position, std
       if (first_position < view.run.anchor || first_position + tokens > view.run.anchor + view.run.tokens) {
         return Status::error(Code::kInvalidArgument, "tokens", "the layer changed meanwhile");
       }
+      if (view.key_offset_bytes < 0)
+        return Status::error(Code::kInvalidArgument, "layer", "it holds no keys and values");
       const std::int64_t bytes = dtype_bytes(g.kv_dtype());
       copy_tokens(k.view, tokens, g.kv_heads(), g.head_dim() * bytes,
                   [&](std::int64_t t, std::int64_t h) { return view.key(first_position + t, h); });
@@ -164,14 +105,14 @@ nb::object read_tokens(const LayerHandle& self, std::int64_t first_position, std
 LayerHandle layer_of(const SnapshotHandle& self, std::int64_t layer) {
   if (layer < 0 || layer >= self.snapshot.layers())
     refuse("layer", std::to_string(layer) + " is none of " + std::to_string(self.snapshot.layers()));
-  return {self.cache, self.snapshot, nullptr, 0, layer};
+  return {self.cache, self.snapshot, nullptr, 0, layer, nullptr};
 }
 
 }  // namespace
 
 void bind_layer(nb::module_& module) {
   nb::class_<LayerHandle>(module, "Layer", docs::kLayer)
-      .def_prop_ro("geometry", [](const LayerHandle& self) { return self.cache->cache->geometry(); })
+      .def_prop_ro("geometry", [](const LayerHandle& self) { return self.geometry(); })
       .def_prop_ro(
           "anchor", [](const LayerHandle& self) { return run_of(self).anchor; }, "Position of the first token.")
       .def_prop_ro(
@@ -183,21 +124,21 @@ void bind_layer(nb::module_& module) {
             return run.anchor + run.tokens;
           },
           "Position of the next token.")
-      .def("plan", &plan_rows, "queries"_a, "positions"_a, nb::kw_only(), "head_weights"_a = nb::none(),
-           "nan"_a = "refuse", "workspace"_a = nb::none(), "out"_a = nb::none(),
+      .def("plan", &plan_layer, "queries"_a, "positions"_a, nb::kw_only(), "head_weights"_a = nb::none(),
+           "nan"_a = "refuse", "engine"_a = nb::none(), "out"_a = nb::none(),
            nb::sig(
                "def plan(self, queries: seriatim._types.ArrayT, positions: seriatim._types.Integers, *, head_weights: "
-               "seriatim._types.Array | None = None, nan: str = 'refuse', workspace: Workspace | None = None, "
+               "seriatim._types.Array | None = None, nan: str = 'refuse', engine: Engine | None = None, "
                "out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None) -> "
                "seriatim._types.Rows[seriatim._types.ArrayT]"),
            docs::kPlan)
-      .def("attend", &attend_rows, "queries"_a, "positions"_a, "rows"_a, nb::kw_only(), "sinks"_a = nb::none(),
-           "dtype"_a = nb::none(), "workspace"_a = nb::none(), "out"_a = nb::none(), "lse"_a = nb::none(),
+      .def("attend", &attend_layer, "queries"_a, "positions"_a, "rows"_a, nb::kw_only(), "sinks"_a = nb::none(),
+           "dtype"_a = nb::none(), "engine"_a = nb::none(), "out"_a = nb::none(), "lse"_a = nb::none(),
            "return_lse"_a = false,
            nb::sig(
                "def attend(self, queries: seriatim._types.ArrayT, positions: seriatim._types.Integers, rows: "
                "tuple[seriatim._types.Array, seriatim._types.Array], *, sinks: seriatim._types.Floats | None = None, "
-               "dtype: object = None, workspace: Workspace | None = None, out: seriatim._types.ArrayT | None = None, "
+               "dtype: object = None, engine: Engine | None = None, out: seriatim._types.ArrayT | None = None, "
                "lse: seriatim._types.ArrayT | None = None, return_lse: bool = False) -> typing.Any"),
            docs::kLayerAttend)
       .def("score", &score_one, "query"_a, "position"_a, "head_weights"_a = nb::none(),

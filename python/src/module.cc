@@ -2,7 +2,6 @@
 #include <nanobind/nanobind.h>
 
 #include "bind.hpp"
-#include "bind_borrowed_layer.hpp"
 
 NB_MODULE(_core, module) {
   using namespace seriatim::python;
@@ -19,5 +18,5 @@ NB_MODULE(_core, module) {
   bind_cache(module);
   bind_cache_file(module);
   bind_arrays_attend(module);
-  bind_borrowed_layer(module);
+  bind_borrow(module);
 }

@@ -10,10 +10,7 @@ Status absent() {
 
 }  // namespace
 
-Result<std::unique_ptr<CacheDevice>> make_cache_device(const std::string&, const Geometry&, const CacheOptions&) {
-  return absent();
-}
-
+Result<Engine> engine_on(const std::string&) { return absent(); }
 Result<std::vector<DeviceInfo>> devices() { return absent(); }
 std::string lacks(const DeviceInfo&) { return {}; }
 

@@ -79,9 +79,9 @@ void refuse_pair(const Part& written, const Part& other) {
 
 }  // namespace
 
-void refuse_overlap(std::initializer_list<Part> written, std::initializer_list<Part> read) {
-  for (const Part* one = written.begin(); one != written.end(); ++one) {
-    for (const Part* other = one + 1; other != written.end(); ++other) refuse_pair(*one, *other);
+void refuse_overlap(const std::vector<Part>& written, const std::vector<Part>& read) {
+  for (auto one = written.begin(); one != written.end(); ++one) {
+    for (auto other = one + 1; other != written.end(); ++other) refuse_pair(*one, *other);
     for (const Part& other : read) refuse_pair(*one, other);
   }
 }

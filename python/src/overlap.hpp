@@ -1,7 +1,7 @@
 // Memory that a call may not both write and use otherwise.
 #pragma once
 
-#include <initializer_list>
+#include <vector>
 
 #include "seriatim/tensor.hpp"
 
@@ -14,6 +14,6 @@ struct Part {
 
 // Errors  InvalidArgument: one of `written` shares a byte with another of them, or with one of `read`. Strided views
 //         that interleave share none; where that would take long to find out, they are taken to share.
-void refuse_overlap(std::initializer_list<Part> written, std::initializer_list<Part> read);
+void refuse_overlap(const std::vector<Part>& written, const std::vector<Part>& read);
 
 }  // namespace seriatim::python

@@ -55,7 +55,7 @@ nb::object make_rows(nb::handle positions, nb::handle counts) {
 }
 
 RowsOut rows_out(nb::handle out, nb::handle like, std::int64_t queries, std::int64_t capacity,
-                 std::initializer_list<Part> read) {
+                 const std::vector<Part>& read) {
   RowsOut made;
   nb::object positions, counts;
   if (out.is_none()) {
@@ -102,7 +102,7 @@ nb::object AttendOut::object() const {
 }
 
 AttendOut attend_out(nb::handle out, nb::handle lse, bool return_lse, nb::handle like, DType dtype,
-                     std::array<std::int64_t, 3> shape, std::initializer_list<Part> read) {
+                     std::array<std::int64_t, 3> shape, const std::vector<Part>& read) {
   AttendOut made;
   made.output_object = out.is_none() ? empty_like_kind(like, dtype, {shape[0], shape[1], shape[2]}) : nb::borrow(out);
   made.output = out.is_none() ? output(made.output_object, "out") : given_output(out, "out");

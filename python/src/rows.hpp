@@ -24,7 +24,7 @@ struct RowsOut {
 // New rows [queries, capacity] and counts [queries] in the kind of `like`, or those of `out`, a pair that shares no
 // memory with what is `read`.
 RowsOut rows_out(nb::handle out, nb::handle like, std::int64_t queries, std::int64_t capacity,
-                 std::initializer_list<Part> read = {});
+                 const std::vector<Part>& read = {});
 
 // A seriatim.Rows of the arrays.
 nb::object make_rows(nb::handle positions, nb::handle counts);
@@ -46,6 +46,6 @@ struct AttendOut {
 
 // `shape`: queries, query heads, value dim. `read`: what `out` and `lse` may share no memory with.
 AttendOut attend_out(nb::handle out, nb::handle lse, bool return_lse, nb::handle like, DType dtype,
-                     std::array<std::int64_t, 3> shape, std::initializer_list<Part> read);
+                     std::array<std::int64_t, 3> shape, const std::vector<Part>& read);
 
 }  // namespace seriatim::python

@@ -1,5 +1,6 @@
 // Binds select: the whole rule over bare scores.
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/string.h>
 
 #include <algorithm>
@@ -50,7 +51,8 @@ struct Rule {
   NanPolicy nan;
 };
 
-Status select_rows(const Rule& rule, std::int32_t* positions, std::int64_t stride, std::int32_t* counts) {
+Status select_rows(const Rule& rule, EngineHandle& engine, std::int32_t* positions, std::int64_t stride,
+                   std::int32_t* counts) {
   const auto rows = static_cast<std::int64_t>(rule.visible.size());
   const std::int64_t longest = rows == 0 ? 0 : *std::max_element(rule.visible.begin(), rule.visible.end());
   const std::int64_t groups = rule.scores.shape[static_cast<std::size_t>(rule.scores.rank - 1)];
@@ -64,11 +66,11 @@ Status select_rows(const Rule& rule, std::int32_t* positions, std::int64_t strid
                            {.row = q});
     }
   }
-  const std::shared_ptr<Executor> threads = rows > 1 ? executor() : nullptr;
+  const std::shared_ptr<Executor> threads = rows > 1 ? engine.executor() : nullptr;
   const auto entries = static_cast<std::size_t>(plan_row_scratch_entries(rule.geometry, longest));
   // Not set: the rule reads only what it wrote, and of many groups it writes a small part.
   std::vector<std::unique_ptr<std::int32_t[]>> scratch(static_cast<std::size_t>(threads ? threads->concurrency() : 1));
-  FirstFault fault;
+  FirstStatus fault;
   const auto one = [&](std::int64_t q, int worker) {
     std::unique_ptr<std::int32_t[]>& mine = scratch[static_cast<std::size_t>(worker)];
     if (!mine) mine = std::make_unique_for_overwrite<std::int32_t[]>(entries);
@@ -81,7 +83,7 @@ Status select_rows(const Rule& rule, std::int32_t* positions, std::int64_t strid
     counts[q] = static_cast<std::int32_t>(*count);
   };
   if (threads) {
-    for_units(*threads, rows, one);
+    for_each_unit(*threads, rows, one);
   } else if (rows == 1) {
     one(0, 0);
   }
@@ -101,7 +103,8 @@ Input scores_in(nb::handle scores) {
 }
 
 nb::object select(nb::handle scores, nb::handle visible, std::int64_t group_tokens, std::int64_t budget_tokens,
-                  nb::handle anchor, const std::string& nan, nb::handle out) {
+                  nb::handle anchor, const std::string& nan, nb::handle out,
+                  const std::shared_ptr<EngineHandle>& engine) {
   const Input in = scores_in(scores);
   const Geometry geometry = rule_geometry(group_tokens, budget_tokens);
   const std::int64_t rows = in.view.rank == 1 ? 1 : in.view.shape[0];
@@ -114,13 +117,14 @@ nb::object select(nb::handle scores, nb::handle visible, std::int64_t group_toke
                   per_row(anchor, "anchor", rows, 0),
                   nan_policy(nan)};
   const RowsOut made = rows_out(out, scores, rows, geometry.row_capacity());
+  EngineHandle& on = *engine_or_default(engine);  // the caller holds it
   const Status status = [&]() -> Status {
     const Unlocked unlocked;
-    if (out.is_none()) return select_rows(rule, made.rows.positions, made.rows.stride, made.rows.counts);
+    if (out.is_none()) return select_rows(rule, on, made.rows.positions, made.rows.stride, made.rows.counts);
     // Arrays that the caller will see must stay as they were if a later row is refused.
     std::vector<std::int32_t> positions(static_cast<std::size_t>(rows * made.rows.stride));
     std::vector<std::int32_t> counts(static_cast<std::size_t>(rows));
-    if (Status s = select_rows(rule, positions.data(), made.rows.stride, counts.data()); !s.ok()) return s;
+    if (Status s = select_rows(rule, on, positions.data(), made.rows.stride, counts.data()); !s.ok()) return s;
     std::copy(positions.begin(), positions.end(), made.rows.positions);
     std::copy(counts.begin(), counts.end(), made.rows.counts);
     return {};
@@ -132,14 +136,15 @@ nb::object select(nb::handle scores, nb::handle visible, std::int64_t group_toke
 }  // namespace
 
 void bind_rule(nb::module_& module) {
-  module.def("select", &select, "scores"_a, nb::kw_only(), "visible"_a = nb::none(), "group_tokens"_a = 4,
-             "budget_tokens"_a = 2048, "anchor"_a = 0, "nan"_a = "refuse", "out"_a = nb::none(),
-             nb::sig("def select(scores: seriatim._types.ArrayT, *, visible: seriatim._types.Integers | None = None, "
-                     "group_tokens: int = 4, "
-                     "budget_tokens: int = 2048, anchor: seriatim._types.Integers = 0, nan: str = 'refuse', "
-                     "out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None) -> "
-                     "seriatim._types.Rows[seriatim._types.ArrayT]"),
-             docs::kSelect);
+  module.def(
+      "select", &select, "scores"_a, nb::kw_only(), "visible"_a = nb::none(), "group_tokens"_a = 4,
+      "budget_tokens"_a = 2048, "anchor"_a = 0, "nan"_a = "refuse", "out"_a = nb::none(), "engine"_a = nb::none(),
+      nb::sig("def select(scores: seriatim._types.ArrayT, *, visible: seriatim._types.Integers | None = None, "
+              "group_tokens: int = 4, "
+              "budget_tokens: int = 2048, anchor: seriatim._types.Integers = 0, nan: str = 'refuse', "
+              "out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None, engine: Engine | None = "
+              "None) -> seriatim._types.Rows[seriatim._types.ArrayT]"),
+      docs::kSelect);
 }
 
 }  // namespace seriatim::python

@@ -2,6 +2,7 @@
 #include "seriatim/score.hpp"
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/shared_ptr.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -108,8 +109,8 @@ class Packed {
     panels_.reset(static_cast<std::byte*>(std::aligned_alloc(64, static_cast<std::size_t>((bytes + 127) / 64 * 64))));
     if (!panels_) return Status::error(Code::kOutOfMemory, "pooled_keys", "no memory for panels");
     page_ = panels_.get();
-    FirstFault fault;
-    for_units(on, parts(), [&](std::int64_t part, int) {
+    FirstStatus fault;
+    for_each_unit(on, parts(), [&](std::int64_t part, int) {
       ConstTensor rows = pooled_;
       rows.data = pooled_.at(first(part));
       rows.shape[0] = count(part);
@@ -139,12 +140,12 @@ class Packed {
 };
 
 Status score_rows(const Geometry& geometry, const ConstTensor& queries, const ConstTensor& weights,
-                  const ConstTensor& pooled, const Tensor& scores) {
-  const std::shared_ptr<Executor> on = executor();
+                  const ConstTensor& pooled, EngineHandle& engine, const Tensor& scores) {
+  const std::shared_ptr<Executor> on = engine.executor();
   Packed packed(geometry, pooled);
   if (Status s = packed.pack(*on); !s.ok()) return s;
-  FirstFault fault;
-  for_units(*on, queries.shape[0] * packed.parts(), [&](std::int64_t unit, int) {
+  FirstStatus fault;
+  for_each_unit(*on, queries.shape[0] * packed.parts(), [&](std::int64_t unit, int) {
     const std::int64_t q = unit / packed.parts();
     const std::int64_t part = unit % packed.parts();
     const ConstTensor one_weights = weights.empty() ? ConstTensor{} : row_of(weights, q);
@@ -158,7 +159,8 @@ Status score_rows(const Geometry& geometry, const ConstTensor& queries, const Co
   return fault.status();
 }
 
-nb::object score(const Geometry& geometry, nb::handle queries, nb::handle pooled_keys, nb::handle head_weights) {
+nb::object score(const Geometry& geometry, nb::handle queries, nb::handle pooled_keys, nb::handle head_weights,
+                 const std::shared_ptr<EngineHandle>& engine) {
   const Input in = input(queries, "queries", 3);
   const Input keys = input(pooled_keys, "pooled_keys", 2);
   if (in.view.empty()) refuse("queries", "an array is needed");
@@ -169,7 +171,7 @@ nb::object score(const Geometry& geometry, nb::handle queries, nb::handle pooled
   const Output result = output(scores, "scores");
   const Status status = [&] {
     const Unlocked unlocked;
-    return score_rows(geometry, in.view, weights.view, keys.view, result.view);
+    return score_rows(geometry, in.view, weights.view, keys.view, *engine_or_default(engine), result.view);
   }();
   check(status);
   return scores;
@@ -195,9 +197,11 @@ void bind_score(nb::module_& module) {
               "out: seriatim._types.ArrayT | None = None) -> seriatim._types.ArrayT"),
       docs::kPrepare);
   module.def(
-      "score", &score, "geometry"_a, "queries"_a, "pooled_keys"_a, "head_weights"_a = nb::none(),
+      "score", &score, "geometry"_a, "queries"_a, "pooled_keys"_a, "head_weights"_a = nb::none(), nb::kw_only(),
+      "engine"_a = nb::none(),
       nb::sig("def score(geometry: Geometry, queries: seriatim._types.ArrayT, pooled_keys: seriatim._types.Array, "
-              "head_weights: seriatim._types.Array | None = None) -> seriatim._types.ArrayT"),
+              "head_weights: seriatim._types.Array | None = None, *, engine: Engine | None = None) -> "
+              "seriatim._types.ArrayT"),
       docs::kScore);
 }
 

@@ -45,7 +45,7 @@ void append(TransactionHandle& self, const SequenceHandle& sequence, std::int64_
   const Input v = input(values, "values", 3);
   const Input i = input(index_keys, "index_keys", 2);
   const std::vector<Coordinates> at = coordinates(given_coordinates, "coordinates");
-  if (!given_coordinates.is_none() && static_cast<std::int64_t>(at.size()) != k.view.shape[0]) {
+  if (!given_coordinates.is_none() && static_cast<std::int64_t>(at.size()) != (k.view.empty() ? i : k).view.shape[0]) {
     refuse("coordinates", "there are " + std::to_string(at.size()) + ", one for each token is needed");
   }
   alone(self, [&](Transaction& transaction) {
@@ -78,7 +78,7 @@ void rollback(TransactionHandle& self) {
 }
 
 LayerHandle layer_of(const Shared& self, const SequenceHandle& sequence, std::int64_t layer) {
-  const LayerHandle handle{self->cache, std::nullopt, self, id_in(*self, sequence), layer};
+  const LayerHandle handle{self->cache, std::nullopt, self, id_in(*self, sequence), layer, nullptr};
   const Status status = [&] {
     const Unlocked unlocked;
     return with_layer(handle, [](const LayerView&) { return Status(); });
@@ -104,13 +104,14 @@ void leave(TransactionHandle& self, nb::handle type, nb::handle, nb::handle) {
 void bind_transaction(nb::module_& module) {
   nb::class_<SequenceHandle> sequence(module, "Sequence", docs::kSequence);  // its methods: bind_cache
   nb::class_<TransactionHandle>(module, "Transaction", docs::kTransaction)
-      .def("append", &append, "sequence"_a, "layer"_a, "keys"_a, "values"_a = nb::none(), "index_keys"_a = nb::none(),
-           nb::kw_only(), "first_position"_a = nb::none(), "coordinates"_a = nb::none(),
-           nb::sig("def append(self, sequence: Sequence, layer: int, keys: seriatim._types.Array, values: "
-                   "seriatim._types.Array | None = None, "
-                   "index_keys: seriatim._types.Array | None = None, *, first_position: int | None = None, "
-                   "coordinates: seriatim._types.Array | None = None) -> None"),
-           docs::kAppend)
+      .def(
+          "append", &append, "sequence"_a, "layer"_a, "keys"_a = nb::none(), "values"_a = nb::none(),
+          "index_keys"_a = nb::none(), nb::kw_only(), "first_position"_a = nb::none(), "coordinates"_a = nb::none(),
+          nb::sig("def append(self, sequence: Sequence, layer: int, keys: seriatim._types.Array | None = None, values: "
+                  "seriatim._types.Array | None = None, "
+                  "index_keys: seriatim._types.Array | None = None, *, first_position: int | None = None, "
+                  "coordinates: seriatim._types.Array | None = None) -> None"),
+          docs::kAppend)
       .def("layer", &layer_of, "sequence"_a, "layer"_a = 0, docs::kStagedLayer)
       .def(
           "keep",

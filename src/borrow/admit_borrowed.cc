@@ -98,25 +98,30 @@ Status admit_same_tokens(const BorrowedTensors& tensors, const Borrowing& reach,
   return {};
 }
 
+Status not_a_page(std::int64_t entry, std::int64_t page, std::int64_t pool_pages) {
+  return invalid("block_table", formatted("entry {} names page {} of {}", entry, page, pool_pages), entry);
+}
+
 // Entries [first, first + pages) name pages below `pool_pages`, each once. `named` is clear before and after.
+template <typename Entry>
 Status admit_entries(const ConstTensor& table, const Borrowing& reach, std::int64_t pool_pages,
                      std::vector<std::uint64_t>& named) {
-  const DType dtype = table.dtype == DType::kI64 ? DType::kI64 : DType::kI32;
-  if (Status s = admit_view("block_table", table, dtype, {-1}); !s.ok()) return s;
   const std::int64_t end = reach.first_page + reach.pages;
-  if (table.shape[0] < end)
-    return invalid("block_table", formatted("{} entries where {} are needed", table.shape[0], end), table.shape[0]);
-  const auto words = static_cast<std::size_t>((pool_pages + 63) / 64);
-  if (named.size() < words) named.resize(words);
+  std::uint64_t* const words = named.data();
+  const auto page_of = [&](std::int64_t i) {
+    Entry page = 0;
+    std::memcpy(&page, table.at(i), sizeof page);
+    return static_cast<std::int64_t>(page);
+  };
   Status status;
   std::int64_t seen = reach.first_page;
-  for (; seen < end && status.ok(); ++seen) {
-    const std::int64_t page = entry_of(table, seen);
-    if (page < 0 || page >= pool_pages) {
-      status = invalid("block_table", formatted("entry {} names page {} of {}", seen, page, pool_pages), seen);
+  for (; seen < end; ++seen) {
+    const std::int64_t page = page_of(seen);
+    if (static_cast<std::uint64_t>(page) >= static_cast<std::uint64_t>(pool_pages)) {
+      status = not_a_page(seen, page, pool_pages);
       break;
     }
-    std::uint64_t& word = named[static_cast<std::size_t>(page / 64)];
+    std::uint64_t& word = words[page / 64];
     const std::uint64_t bit = std::uint64_t{1} << (page % 64);
     if ((word & bit) != 0) {
       status = invalid("block_table", formatted("entry {} names page {}, as an earlier one does", seen, page), seen);
@@ -124,8 +129,21 @@ Status admit_entries(const ConstTensor& table, const Borrowing& reach, std::int6
     }
     word |= bit;
   }
-  for (std::int64_t i = reach.first_page; i < seen; ++i) named[static_cast<std::size_t>(entry_of(table, i) / 64)] = 0;
+  for (std::int64_t i = reach.first_page; i < seen; ++i) words[page_of(i) / 64] = 0;
   return status;
+}
+
+Status admit_table(const ConstTensor& table, const Borrowing& reach, std::int64_t pool_pages,
+                   std::vector<std::uint64_t>& named) {
+  const DType dtype = table.dtype == DType::kI64 ? DType::kI64 : DType::kI32;
+  if (Status s = admit_view("block_table", table, dtype, {-1}); !s.ok()) return s;
+  const std::int64_t end = reach.first_page + reach.pages;
+  if (table.shape[0] < end)
+    return invalid("block_table", formatted("{} entries where {} are needed", table.shape[0], end), table.shape[0]);
+  const auto words = static_cast<std::size_t>((pool_pages + 63) / 64);
+  if (named.size() < words) named.resize(words);
+  return dtype == DType::kI64 ? admit_entries<std::int64_t>(table, reach, pool_pages, named)
+                              : admit_entries<std::int32_t>(table, reach, pool_pages, named);
 }
 
 Status admit_addresses(std::string_view name, std::span<const std::byte* const> pages, const Borrowing& reach) {
@@ -184,8 +202,8 @@ Status admit_panels(const Geometry& geometry, VisibleRun run, const BorrowedTens
 Status admit_pages(const BorrowedTensors& tensors, const Borrowing& reach, std::vector<std::uint64_t>& named) {
   if (reach.form == Form::kPool) {
     const std::int64_t pages = tensors.keys.shape[0];
-    return admit_entries(tensors.block_table, reach,
-                         reach.own_values ? std::min(pages, tensors.values.shape[0]) : pages, named);
+    return admit_table(tensors.block_table, reach, reach.own_values ? std::min(pages, tensors.values.shape[0]) : pages,
+                       named);
   }
   if (reach.form != Form::kAddresses) return {};
   if (Status s = admit_addresses("key_pages", tensors.key_pages, reach); !s.ok()) return s;
@@ -200,17 +218,6 @@ Status admit_index(const Geometry& geometry, VisibleRun run, const BorrowedTenso
 }
 
 }  // namespace
-
-std::int64_t entry_of(const ConstTensor& table, std::int64_t i) {
-  if (table.dtype == DType::kI64) {
-    std::int64_t page = 0;
-    std::memcpy(&page, table.at(i), sizeof page);
-    return page;
-  }
-  std::int32_t page = 0;
-  std::memcpy(&page, table.at(i), sizeof page);
-  return page;
-}
 
 Result<Borrowing> admit_borrowed(const Geometry& geometry, VisibleRun run, const BorrowedTensors& tensors,
                                  std::vector<std::uint64_t>& named) {

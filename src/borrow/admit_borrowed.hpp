@@ -24,7 +24,4 @@ struct Borrowing {
 Result<Borrowing> admit_borrowed(const Geometry& geometry, VisibleRun run, const BorrowedTensors& tensors,
                                  std::vector<std::uint64_t>& named);
 
-// Entry i of an admitted block table.
-std::int64_t entry_of(const ConstTensor& table, std::int64_t i);
-
 }  // namespace seriatim

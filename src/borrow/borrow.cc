@@ -1,6 +1,7 @@
 #include "seriatim/borrow.hpp"
 
 #include <algorithm>
+#include <cstring>
 #include <new>
 
 #include "base/float_environment.hpp"
@@ -11,20 +12,28 @@ namespace {
 
 using Form = Borrowing::Form;
 
+template <typename Entry>
+void list_pool_pages(const ConstTensor& pool, const ConstTensor& table, const Borrowing& reach,
+                     const std::byte** pages) {
+  for (std::int64_t i = 0; i < reach.pages; ++i) {
+    Entry page = 0;
+    std::memcpy(&page, table.at(reach.first_page + i), sizeof page);
+    pages[i] = pool.at(page);
+  }
+}
+
 // The address of every page of the run. The vector has room.
 void list_pages(const ConstTensor& tensor, std::span<const std::byte* const> addresses, const BorrowedTensors& tensors,
                 const Borrowing& reach, std::vector<const std::byte*>& pages) {
   pages.resize(static_cast<std::size_t>(reach.pages));
-  for (std::int64_t i = 0; i < reach.pages; ++i) {
-    const std::byte*& page = pages[static_cast<std::size_t>(i)];
-    const std::int64_t at = reach.first_page + i;
-    if (reach.form == Form::kArray) {
-      page = tensor.data == nullptr ? nullptr : tensor.at(tensors.first_slot);
-    } else if (reach.form == Form::kPool) {
-      page = tensor.at(entry_of(tensors.block_table, at));
-    } else {
-      page = addresses[static_cast<std::size_t>(at)];
-    }
+  if (reach.form == Form::kArray) {
+    pages[0] = tensor.data == nullptr ? nullptr : tensor.at(tensors.first_slot);
+  } else if (reach.form == Form::kAddresses) {
+    std::copy_n(addresses.begin() + reach.first_page, reach.pages, pages.begin());
+  } else if (reach.form == Form::kPool && tensors.block_table.dtype == DType::kI64) {
+    list_pool_pages<std::int64_t>(tensor, tensors.block_table, reach, pages.data());
+  } else if (reach.form == Form::kPool) {
+    list_pool_pages<std::int32_t>(tensor, tensors.block_table, reach, pages.data());
   }
 }
 

@@ -23,9 +23,9 @@ class Tokens:
         self.queries = draw(count, query_heads, head_dim)
 
 
-def filled(geometry, tokens, anchor=0, kind=np.asarray, device=None):
+def filled(geometry, tokens, anchor=0, kind=np.asarray, engine=None):
     """A cache of one sequence that holds the tokens."""
-    cache = seriatim.Cache(geometry, capacity_tokens=4096, device=device)
+    cache = seriatim.Cache(geometry, capacity_tokens=4096, engine=engine)
     user = cache.add(anchor)
     with cache.begin() as step:
         step.append(user, 0, kind(tokens.keys), kind(tokens.values), kind(tokens.index_keys))

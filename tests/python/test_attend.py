@@ -138,12 +138,9 @@ def test_scores_of_many_groups_are_worked_in_parts_and_do_not_depend_on_threads(
     pooled = rng.standard_normal((9001, 8)).astype(np.float32)
     weights = rng.standard_normal((3, 2)).astype(np.float32)
     wanted = group_scores(queries, pooled, weights).tobytes()
-    try:
-        for threads in (1, 2, 5):
-            seriatim.set_threads(threads)
-            assert seriatim.score(geometry, queries, pooled, weights).tobytes() == wanted, threads
-    finally:
-        seriatim.set_threads(0)
+    for threads in (1, 2, 5):
+        engine = seriatim.Engine(threads=threads)
+        assert seriatim.score(geometry, queries, pooled, weights, engine=engine).tobytes() == wanted, threads
     assert seriatim.score(geometry, queries, pooled[:0]).shape == (3, 0)
     with pytest.raises(seriatim.InvalidArgument) as caught:
         seriatim.score(geometry, queries, pooled[:, :7])
@@ -153,17 +150,12 @@ def test_scores_of_many_groups_are_worked_in_parts_and_do_not_depend_on_threads(
 def test_threads_and_kernels_change_no_bit(geometry, tokens):
     _, user = filled(geometry, tokens)
     layer, at, seen = user.layer(0), np.arange(75), set()
-    try:
-        for name in seriatim.kernels():
-            for threads in (1, 2, 3):
-                seriatim.set_kernels(name)
-                seriatim.set_threads(threads)
-                assert seriatim.current_kernels() == name and 1 <= seriatim.threads() <= threads
-                rows = layer.plan(tokens.index_queries, at)
-                seen.add((rows.positions.tobytes(), layer.attend(tokens.queries, at, rows).tobytes()))
-    finally:
-        seriatim.set_kernels(None)
-        seriatim.set_threads(0)
+    for name in seriatim.kernels():
+        for threads in (1, 2, 3):
+            engine = seriatim.Engine(threads=threads, kernels=name)
+            assert engine.kernels == name and 1 <= engine.threads <= threads
+            rows = layer.plan(tokens.index_queries, at, engine=engine)
+            seen.add((rows.positions.tobytes(), layer.attend(tokens.queries, at, rows, engine=engine).tobytes()))
     assert len(seen) == 1 and len(seriatim.kernels()) >= 1
     with pytest.raises(seriatim.NotFound):
-        seriatim.set_kernels("abacus")
+        seriatim.Engine(kernels="abacus")

@@ -229,31 +229,41 @@ def test_bf16_goes_in_and_out_from_torch_and_from_ml_dtypes(tokens):
     assert results[0] == results[1] and len(results[0]) == 75 * 4 * 8 * 2
 
 
-def test_what_was_done_is_counted_and_no_mask_is_ever_built(geometry, tokens):
+def test_what_was_done_is_counted_by_its_engine(geometry, tokens):
     _, user = filled(geometry, tokens)
-    seriatim.clear_work_done()
-    workspace = seriatim.Workspace(geometry, 128)
-    rows = user.layer(0).plan(tokens.index_queries, np.arange(75), workspace=workspace)
-    done = seriatim.work_done()
-    assert done.queries == 75 and done.dense_rows == 19
-    assert workspace.done.queries == 75
-    user.layer(0).attend(tokens.queries, np.arange(75), rows)
-    assert seriatim.work_done().row_tokens == int(rows.counts.sum())
+    engine = seriatim.Engine(threads=1)
+    rows = user.layer(0).plan(tokens.index_queries, np.arange(75), engine=engine)
+    assert engine.done.queries == 75 and engine.done.dense_rows == 19
+    assert engine.done.row_tokens == int(rows.counts.sum())
+    engine.clear_done()
+    assert engine.done.queries == 0 and engine.bytes > 0
+    engine.trim()
+    assert engine.bytes == 0
+
+
+def test_a_reserved_engine_refuses_what_would_need_more(geometry, tokens):
+    _, user = filled(geometry, tokens)
+    engine = seriatim.Engine(threads=1)
+    engine.reserve(geometry, visible_tokens=8, queries=75)
+    held = engine.bytes
+    user.layer(0).plan(tokens.index_queries[:8], np.arange(8), engine=engine)
     with pytest.raises(seriatim.Capacity):
-        user.layer(0).plan(tokens.index_queries, np.arange(75), workspace=seriatim.Workspace(geometry, 8))
+        user.layer(0).plan(tokens.index_queries, np.arange(75), engine=engine)
+    engine.trim()
+    assert engine.bytes == held > 0
 
 
 def test_a_reader_works_while_another_thread_computes(geometry):
     """With the interpreter's lock held during a call, no other thread could note the time within it."""
     scores = np.random.default_rng(0).standard_normal((4000, 4096)).astype(np.float32)
-    seriatim.set_threads(1)
+    engine = seriatim.Engine(threads=1)
     calls, turns, running = [], [], threading.Event()
 
     def compute():
         running.set()
         for _ in range(10):
             began = time.perf_counter()
-            seriatim.select(scores)
+            seriatim.select(scores, engine=engine)
             calls.append((began, time.perf_counter()))
 
     before = sys_interval()
@@ -266,7 +276,6 @@ def test_a_reader_works_while_another_thread_computes(geometry):
             turns.append(time.perf_counter())
     finally:
         sys_interval(before)
-        seriatim.set_threads(0)
     assert len(calls) == 10
     assert any(began < turn < ended for began, ended in calls for turn in turns)
 

@@ -1,4 +1,4 @@
-"""Cache(device=...): the host's bits from a device, and what is refused by name. Skipped where there is no device,
+"""Engine(device=...): the host's bits from a device, and what is refused by name. Skipped where there is no device,
 unless SERIATIM_NEED_DEVICE is set, as in CI."""
 
 import os
@@ -33,8 +33,8 @@ def answers(layer, tokens, first, last):
 
 def test_a_published_state_gives_the_hosts_bits(geometry, tokens):
     _, host = filled(geometry, tokens)
-    cache, user = filled(geometry, tokens, device=NAME)
-    assert cache.device.name == NAME and cache.device.lacks == ""
+    cache, user = filled(geometry, tokens, engine=seriatim.Engine(device=NAME))
+    assert cache.engine.device == NAME
     assert host.layer().plan(tokens.index_queries[-1:], [74]).counts[0] < 75  # a sparse row is among them
     assert answers(user.layer(), tokens, 0, 75) == answers(host.layer(), tokens, 0, 75)
 
@@ -42,7 +42,7 @@ def test_a_published_state_gives_the_hosts_bits(geometry, tokens):
 def test_staged_tokens_a_rollback_a_fork_and_an_eviction_give_the_hosts_bits(geometry, tokens):
     _, whole = filled(geometry, tokens)
     due = {last: answers(whole.layer(), tokens, last - 5, last) for last in (50, 75)}
-    cache = seriatim.Cache(geometry, layers=2, capacity_tokens=2048, device=NAME)
+    cache = seriatim.Cache(geometry, layers=2, capacity_tokens=2048, engine=seriatim.Engine(device=NAME))
     user = cache.add()
 
     def append(step, sequence, first, last):
@@ -76,15 +76,16 @@ def test_staged_tokens_a_rollback_a_fork_and_an_eviction_give_the_hosts_bits(geo
 
 def test_what_cannot_be_is_refused_by_name_and_leaves_the_outputs(geometry, tokens):
     with pytest.raises(seriatim.NotFound, match=NAME) as caught:
-        seriatim.Cache(geometry, capacity_tokens=64, device="nope")
+        seriatim.Engine(device="nope")
     assert caught.value.argument == "device"
     with pytest.raises(seriatim.InvalidArgument) as caught:
-        seriatim.Cache(geometry, device=NAME)
+        seriatim.Cache(geometry, engine=seriatim.Engine(device=NAME))
     assert caught.value.argument == "capacity_tokens"
-    _, user = filled(geometry, tokens, device=NAME)
-    with pytest.raises(seriatim.InvalidArgument) as caught:
-        user.layer().plan(tokens.index_queries[:1], [0], workspace=seriatim.Workspace(geometry, 64))
-    assert caught.value.argument == "workspace"
+    _, user = filled(geometry, tokens, engine=seriatim.Engine(device=NAME))
+    for name, option in (("threads", 2), ("kernels", "reference")):
+        with pytest.raises(seriatim.InvalidArgument) as caught:
+            seriatim.Engine(device=NAME, **{name: option})
+        assert caught.value.argument == name
     out = np.full((1, 4, 8), 7, np.float32)
     rows = (np.array([[0, 2, 1]], np.int32), np.array([3], np.int32))
     with pytest.raises(seriatim.NotChronological):
@@ -93,7 +94,7 @@ def test_what_cannot_be_is_refused_by_name_and_leaves_the_outputs(geometry, toke
 
 
 def test_a_mapped_file_is_refused_and_a_copied_one_serves(geometry, tokens, tmp_path):
-    cache, user = filled(geometry, tokens, device=NAME)
+    cache, user = filled(geometry, tokens, engine=seriatim.Engine(device=NAME))
     path = tmp_path / "cache.safetensors"
     cache.save(path)
     due = answers(user.layer(), tokens, 70, 75)
@@ -107,7 +108,7 @@ def test_a_mapped_file_is_refused_and_a_copied_one_serves(geometry, tokens, tmp_
 
 
 def test_a_snapshot_outlives_its_cache_and_the_device(geometry, tokens):
-    cache, user = filled(geometry, tokens, device=NAME)
+    cache, user = filled(geometry, tokens, engine=seriatim.Engine(device=NAME))
     due = answers(user.layer(), tokens, 70, 75)
     layer = user.snapshot().layer(0)
     user.remove()
@@ -116,7 +117,7 @@ def test_a_snapshot_outlives_its_cache_and_the_device(geometry, tokens):
 
 
 def test_a_device_pins_no_tokens_that_a_sequence_has_lost(geometry, tokens):
-    cache = seriatim.Cache(geometry, capacity_tokens=256, page_tokens=64, device=NAME)
+    cache = seriatim.Cache(geometry, capacity_tokens=256, page_tokens=64, engine=seriatim.Engine(device=NAME))
     user = cache.add()
     for _ in range(8):
         for _ in range(3):

@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils.flop_counter import FlopCounterMode
 
 import seriatim
-from seriatim._core import BorrowedLayer, Threads, check_finite
+from seriatim._core import check_finite
 from support_layers import SMALL, Tokens, filled
 
 ROWS = (np.arange(12, dtype=np.int32)[None], np.array([12], np.int32))
@@ -126,8 +126,10 @@ def test_such_a_tensor_is_refused_by_caches_and_leaves_them_as_they_were(kind, g
 @pytest.mark.parametrize("kind",
                          [kind for kind in TENSORS if kind != "gradient"])
 def test_such_a_tensor_is_refused_by_the_layers_of_transformers(kind):
-    options = dict(SMALL, group_tokens=1, index_rotary_dim=0, finished_keys=True, kv_dtype="f32", index_dtype="f32")
-    native = BorrowedLayer(options, [], Threads(1))
+    options = dict(SMALL, group_tokens=1, index_rotary_dim=0, pooling="none", kv_dtype="f32", index_dtype="f32")
+    from seriatim.transformers._backend import BatchLayer
+
+    native = BatchLayer(options, [], seriatim.Engine(threads=1))
     torch.manual_seed(0)
     good = dict(queries=torch.randn(1, 2, 4, 8), keys=torch.randn(1, 2, 9, 8), output=torch.empty(1, 2, 4, 8),
                 values=torch.randn(1, 2, 9, 8),

@@ -61,6 +61,7 @@ def calls(folder):
     layer, at = user.layer(0), np.arange(3)
     rows = layer.plan(tokens.index_queries[:3], at)
     queries, index_queries = tokens.queries[:3], tokens.index_queries[:3]
+    engine = seriatim.Engine(threads=1)
     path = str(folder / "cache")
     cache.save(path)
 
@@ -97,13 +98,14 @@ def calls(folder):
         "__setstate__": (lambda state: seriatim.Geometry.__new__(seriatim.Geometry).__setstate__(state),
                          [geometry.__getstate__()], {}),
         "Cache": (seriatim.Cache, [geometry], dict(
-            layers=1, capacity_tokens=64, capacity_bytes=0, reserve=False, page_tokens=0, device=None)),
+            layers=1, capacity_tokens=64, capacity_bytes=0, reserve=False, page_tokens=0,
+            index_only=False, engine=None)),
         "add": (lambda anchor: cache.add(anchor), [0], {}),
         "append": (append, [tokens.keys[:1], tokens.values[:1], tokens.index_keys[:1]],
                    dict(first_position=None, coordinates=None)),
         "truncate": (lambda count: filled(geometry, tokens)[1].truncate(count), [3], {}),
-        "plan": (layer.plan, [index_queries, at], dict(head_weights=None, nan="refuse", workspace=None, out=None)),
-        "layer.attend": (layer.attend, [queries, at, rows], dict(sinks=None, dtype=None, workspace=None, **no_outputs)),
+        "plan": (layer.plan, [index_queries, at], dict(head_weights=None, nan="refuse", engine=None, out=None)),
+        "layer.attend": (layer.attend, [queries, at, rows], dict(sinks=None, dtype=None, engine=None, **no_outputs)),
         "layer.score": (layer.score, [index_queries[0], 3, None], {}),
         "read": (layer.read, [0, 2, None], {}),
         "save": (cache.save, [path, None], {}),
@@ -113,14 +115,23 @@ def calls(folder):
         "check": (seriatim.check, [zeros((2, 3), np.int32)], dict(
             visible=[3, 3], scores=None, group_tokens=1, budget_tokens=3, anchor=0, unit="token", rule="canonical",
             margin=0.0, findings=10)),
-        "Workspace": (seriatim.Workspace, [geometry, 64], {}),
+        "Engine": (seriatim.Engine, [], dict(device=None, threads=0, kernels=None)),
+        "reserve": (lambda *given: seriatim.Engine().reserve(*given), [geometry, 64, 1, 1], {}),
+        "engine.plan": (lambda *ask, **more: engine.plan([ask], **more), [layer, index_queries, at, None],
+                        dict(nan="refuse", out=None)),
+        "engine.attend": (lambda *ask, **more: engine.attend([ask[:4]], ask[4], **more),
+                          [layer, queries, at, None, rows], dict(dtype=None, **no_outputs)),
+        "borrow": (seriatim.borrow, [geometry, tokens.keys, tokens.values], dict(
+            tokens=20, anchor=0, first_slot=0, block_table=None, panels=None, first_group=0, panels_max_abs=1.0,
+            index=None)),
     }
 
 
 @pytest.mark.parametrize("name", [
     "select", "attend", "pool_keys", "prepare_index_queries", "score", "Geometry", "from_config", "row_width", "__eq__",
     "__setstate__", "Cache", "add", "append", "truncate", "plan", "layer.attend", "layer.score", "read", "save",
-    "restore", "cache_file_info", "verify_cache_file", "check", "Workspace"])
+    "restore", "cache_file_info", "verify_cache_file", "check", "Engine", "reserve",
+    "engine.plan", "engine.attend", "borrow"])
 def test_nothing_that_is_given_for_a_parameter_is_more_than_an_error(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # a name that is taken makes a file here
     function, args, options = calls(tmp_path)[name]

@@ -45,9 +45,9 @@ def test_a_qwen4_exp_configuration_gives_its_geometry():
 
 
 def documented():
-    from seriatim import _core, _errors, _types
+    from seriatim import _core, errors, _types
 
-    for module in (_core, _errors, _types):
+    for module in (_core, errors, _types):
         for name, thing in sorted(vars(module).items()):
             if name.startswith("_") or not getattr(thing, "__module__", "").startswith("seriatim"):
                 continue
@@ -68,8 +68,8 @@ def test_the_examples_of_the_docstrings_run():
             ran.add(name)
             runner.run(test)
     assert runner.failures == 0
-    for needed in ("select", "score", "attend", "pool_keys", "prepare_index_queries", "Geometry", "Cache", "Workspace",
-                   "Transaction", "kernels"):
+    for needed in ("select", "score", "attend", "pool_keys", "prepare_index_queries", "Geometry", "Cache", "Engine",
+                   "Engine.plan", "borrow", "Transaction", "kernels"):
         assert f"seriatim._core.{needed}" in ran, needed
 
 

@@ -98,7 +98,7 @@ def test_errors_reports_and_rows_travel():
 
 
 def test_what_holds_memory_says_that_it_does_not_travel(cache, geometry):
-    for held in (cache, cache.add(), seriatim.Workspace(geometry, 64)):
+    for held in (cache, cache.add()):
         with pytest.raises(TypeError, match="cannot pickle"):
             pickle.dumps(held)
 
@@ -232,19 +232,19 @@ def test_an_interrupt_arrives_after_the_call_and_harms_nothing():
 
 def test_threads_that_call_one_object_at_once_get_what_one_alone_gets(geometry, tokens):
     cache, user = filled(geometry, tokens)
-    layer, workspace, at = user.layer(0), seriatim.Workspace(geometry, 128), np.arange(75)
+    layer, engine, at = user.layer(0), seriatim.Engine(threads=1), np.arange(75)
     rows = layer.plan(tokens.index_queries, at)
     wanted = rows.positions.tobytes(), layer.attend(tokens.queries, at, rows).tobytes()
     wrong = []
 
     def work(shared):
         for _ in range(30):
-            got = layer.plan(tokens.index_queries, at, workspace=shared)
-            output = layer.attend(tokens.queries, at, got, workspace=shared)
+            got = layer.plan(tokens.index_queries, at, engine=shared)
+            output = layer.attend(tokens.queries, at, got, engine=shared)
             if (got.positions.tobytes(), output.tobytes()) != wanted:
                 wrong.append(1)
 
-    threads = [threading.Thread(target=work, args=(shared,)) for shared in (None, workspace, workspace, None)]
+    threads = [threading.Thread(target=work, args=(shared,)) for shared in (None, engine, engine, None)]
     for thread in threads:
         thread.start()
     for thread in threads:

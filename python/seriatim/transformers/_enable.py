@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from . import latent, pooled_latent, qwen4_exp
-from ._backend import Threads
+from ._backend import Engine
 from .attention import ATTENTION_NAME, register
 from .refusal import Unsupported, name_arguments
 
@@ -60,18 +60,18 @@ def enable(model: Model, *, threads: int = 0, kernels: str | None = None) -> Mod
     for kind, text_model in text_models:
         kind.check_model(text_model)
     register()
-    shared = Threads(threads)
+    engine = Engine(threads=threads, kernels=kernels)
     for kind, text_model in text_models:
-        _enable_text_model(kind, text_model, shared, kernels)
+        _enable_text_model(kind, text_model, engine)
     return model
 
 
-def _enable_text_model(kind, text_model, threads, kernels):
+def _enable_text_model(kind, text_model, engine):
     configs = {id(module.config): module.config for module in (text_model, *kind.attentions(text_model))}
     implementations = [(config, config._attn_implementation_internal) for config in configs.values()]
     for config, _ in implementations:
         config._attn_implementation_internal = ATTENTION_NAME
-    handles = kind.hook_model(text_model, threads, kernels)
+    handles = kind.hook_model(text_model, engine)
     handles.append(text_model.register_forward_pre_hook(functools.partial(_before_forward, kind.check_forward),
                                                         with_kwargs=True))
     text_model.seriatim_enabled = _Enabled(implementations, handles)

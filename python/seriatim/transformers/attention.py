@@ -63,8 +63,6 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
         check_finite("keys", key)
         check_finite("values", value)
         key, value = key.contiguous(), value.contiguous()
-    elif key.stride() != value.stride() or key.stride(-1) != 1 or key.stride(-2) != key.shape[-1]:
-        key, value = key.contiguous(), value.contiguous()
     batch_size, heads, queries, _ = query.shape
     output = query.new_empty(batch_size, queries, heads, value.shape[-1])
     rows = counts = None

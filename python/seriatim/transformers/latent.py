@@ -13,7 +13,7 @@ import threading
 import torch
 
 from . import refusal
-from ._backend import BorrowedLayer
+from ._backend import BatchLayer
 from .families import BY_TEXT_MODEL, NAMES
 from .latent_cache import adopt_layer, check_cache, index_layer, latents_of
 from .refusal import Unsupported
@@ -23,22 +23,22 @@ __all__ = ["NAMES", "attentions", "check_forward", "check_model", "hook_model", 
 
 
 class Natives:
-    """The native layers of a model, one per geometry: layers alike share its scratch, and take turns."""
+    """The native layers of a model, one per geometry: layers alike share one."""
 
-    def __init__(self, threads, kernels):
-        self.threads, self.kernels = threads, kernels
+    def __init__(self, engine):
+        self.engine = engine
         self._made = {}
 
     def __deepcopy__(self, memo):
-        return type(self)(self.threads, self.kernels)
+        return type(self)(self.engine)
 
     def __reduce__(self):  # native layers are made anew where they arrive
-        return type(self), (self.threads, self.kernels)
+        return type(self), (self.engine,)
 
     def of(self, geometry):
         key = tuple(geometry.values())
         if key not in self._made:
-            self._made[key] = BorrowedLayer(geometry, [], self.threads, self.kernels)
+            self._made[key] = BatchLayer(geometry, [], self.engine)
         return self._made[key]
 
 
@@ -77,10 +77,10 @@ def geometry_of(family, attention, dtype, index_dtype):
         "values_alias_keys": True,
         "softmax_scale": attention.scaling,
         "index_rotary_dim": 0,
-        "finished_keys": True,
+        "pooling": "none",
         "scale_at": "nowhere" if family.scales_weights else "before_relu",
-        "kv_dtype": str(dtype),
-        "index_dtype": str(dtype if index_dtype is None else index_dtype),
+        "kv_dtype": dtype,
+        "index_dtype": dtype if index_dtype is None else index_dtype,
     }
 
 
@@ -215,9 +215,9 @@ def check_forward(text_model, named):
     refusal.check_forward(text_model, named, lambda cache, config: check_cache(cache, attentions(text_model)))
 
 
-def hook_model(text_model, threads, kernels):
+def hook_model(text_model, engine):
     """Gives the handles of what it registered."""
-    family, natives, handles = BY_TEXT_MODEL[type(text_model).__name__], Natives(threads, kernels), []
+    family, natives, handles = BY_TEXT_MODEL[type(text_model).__name__], Natives(engine), []
     for attention in attentions(text_model):
         attention.seriatim_hook = LatentHook(family, natives)
         attention.expand_kv = functools.partial(hand_out_latents, attention)

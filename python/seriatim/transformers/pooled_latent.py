@@ -66,7 +66,7 @@ def select_pools(indexer, hidden_states, q_resid, attention_mask, cache=None):
     layer.pool(GatedPools(indexer), indexer.index_kpool, runs, None)
     geometry = latent.geometry_of(FAMILY, attention, dtype, dtype)
     native = hook.natives.of({**geometry, "group_tokens": indexer.index_kpool,
-                              "finished_keys": indexer.index_kpool == 1})
+                              "pooling": "none" if indexer.index_kpool == 1 else "mean"})
     rows = torch.empty(*hidden_states.shape[:2], native.row_capacity, dtype=torch.int32, device="cpu")
     native.plan(runs.first, runs.last, held.shape[1], queries, layer.panels, layer.panels_max_abs, rows, weights)
     hook.call.index = (queries, held, weights) if hook.watch is not None else None
@@ -115,9 +115,9 @@ def check_forward(text_model, named):
         attention.seriatim_hook.call.runs = runs
 
 
-def hook_model(text_model, threads, kernels):
+def hook_model(text_model, engine):
     """Gives the handles of what it registered."""
-    natives, handles = latent.Natives(threads, kernels), []
+    natives, handles = latent.Natives(engine), []
     for attention in attentions(text_model):
         attention.seriatim_hook = PooledHook(FAMILY, natives)
         attention.expand_kv = functools.partial(latent.hand_out_latents, attention)

@@ -9,7 +9,7 @@ import torch
 from transformers.cache_utils import DynamicIndexedLayer
 
 from . import refusal
-from ._backend import BorrowedLayer
+from ._backend import BatchLayer
 from .cache_layer import SeriatimIndexedLayer
 from .refusal import Unsupported
 from .runs import runs_of
@@ -23,17 +23,17 @@ class LayerHook:
     """What an enabled attention layer carries: its native side, made when first needed, and what waits between the
     indexer and the attention function of one call."""
 
-    def __init__(self, rotary, threads, kernels):
-        self.rotary, self.threads, self.kernels = rotary, threads, kernels
+    def __init__(self, rotary, engine):
+        self.rotary, self.engine = rotary, engine
         self.watch = None  # called with what each call was given and answered, rows included; see `watching`
         self._native, self._made_for = None, None
         self._waiting = threading.local()
 
     def __deepcopy__(self, memo):
-        return type(self)(copy.deepcopy(self.rotary, memo), self.threads, self.kernels)
+        return type(self)(copy.deepcopy(self.rotary, memo), self.engine)
 
     def __reduce__(self):  # the native side is made anew where it arrives
-        return type(self), (self.rotary, self.threads, self.kernels)
+        return type(self), (self.rotary, self.engine)
 
     def native(self, attention, dtype):
         """The native layer for the weights as they are now."""
@@ -41,8 +41,8 @@ class LayerHook:
         made_for = (dtype, weight.data_ptr(), _version(weight), inv_freq.data_ptr(), _version(inv_freq),
                     attention.scaling)
         if self._made_for != made_for:
-            self._native = BorrowedLayer(geometry_of(attention, self.rotary, dtype), weight.detach().float().tolist(),
-                                         self.threads, self.kernels)
+            self._native = BatchLayer(geometry_of(attention, self.rotary, dtype), weight.detach().float().tolist(),
+                                      self.engine)
             self._made_for = made_for
         return self._native
 
@@ -60,7 +60,6 @@ def _version(tensor):
 
 def geometry_of(attention, rotary, dtype):
     indexer, config = attention.indexer, attention.config
-    name = str(dtype)
     pairs = rotary.inv_freq.shape[0]
     return {
         "group_tokens": indexer.compress_ratio,
@@ -75,8 +74,8 @@ def geometry_of(attention, rotary, dtype):
         "inv_freq": rotary.inv_freq.detach().float().tolist(),
         "rope_axes": rope_axes(rotary.mrope_section, pairs),
         "norm_eps": indexer.k_layernorm.eps,
-        "kv_dtype": name,
-        "index_dtype": name,
+        "kv_dtype": dtype,
+        "index_dtype": dtype,
     }
 
 
@@ -191,10 +190,10 @@ class _ParentOf:
         return self._parent[0]
 
 
-def hook_model(text_model, threads, kernels):
+def hook_model(text_model, engine):
     """Gives the handles of what it registered: none."""
     for attention in indexed_attentions(text_model):
-        hook_layer(attention, text_model.rotary_emb, threads, kernels)
+        hook_layer(attention, text_model.rotary_emb, engine)
     hook_rotary(text_model)
     return []
 
@@ -205,8 +204,8 @@ def unhook_model(text_model):
     unhook_rotary(text_model)
 
 
-def hook_layer(attention, rotary, threads, kernels):
-    attention.seriatim_hook = LayerHook(rotary, threads, kernels)
+def hook_layer(attention, rotary, engine):
+    attention.seriatim_hook = LayerHook(rotary, engine)
     attention.indexer.seriatim_attention = _ParentOf(attention)
     attention.indexer.forward = functools.partial(select_later, attention.indexer)
 

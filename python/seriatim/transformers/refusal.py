@@ -7,10 +7,10 @@ from torch.jit._trace import is_tracing
 from transformers.cache_utils import Cache, DynamicIndexedLayer
 from transformers.masking_utils import find_packed_sequence_indices
 
-from .. import _errors
+from .. import errors
 
 
-class Unsupported(_errors.Unsupported):
+class Unsupported(errors.Unsupported):
     """A model, a cache or an argument that Seriatim does not serve. The message names it and says what does work."""
 
 

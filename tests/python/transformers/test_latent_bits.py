@@ -7,7 +7,7 @@ import types
 import pytest
 import torch
 
-from seriatim.transformers._backend import BorrowedLayer, Threads
+from seriatim.transformers._backend import BatchLayer, Engine
 from seriatim.transformers.latent_cache import LatentIndexedLayer
 from seriatim.transformers.pooled_latent import GatedPools
 from seriatim.transformers.runs import Runs
@@ -18,13 +18,13 @@ GEOMETRY = dict(group_tokens=1, budget_tokens=BUDGET, query_heads=HEADS, kv_head
                 value_dim=RANK,
                 values_alias_keys=True, softmax_scale=0.2, index_heads=INDEX_HEADS, index_dim=INDEX_DIM,
                 index_rotary_dim=0,
-                finished_keys=True, scale_at="before_relu")
+                pooling="none", scale_at="before_relu")
 SINKS = [0.5, -1.0, 2.0, 0.0, 0.25, -3.0]
 
 
 def make_native(dtype, index_dtype=None, threads=0, kernels=None, **changes):
-    geometry = {**GEOMETRY, "kv_dtype": str(dtype), "index_dtype": str(index_dtype or dtype), **changes}
-    return BorrowedLayer(geometry, [], Threads(threads), kernels)
+    geometry = {**GEOMETRY, "kv_dtype": dtype, "index_dtype": index_dtype or dtype, **changes}
+    return BatchLayer(geometry, [], Engine(threads=threads, kernels=kernels))
 
 
 class Inputs:

@@ -11,7 +11,7 @@ import torch
 from transformers.models.qwen4_exp.modeling_qwen4_exp import eager_attention_forward
 
 import seriatim.transformers as st
-from seriatim.transformers._backend import BorrowedLayer, Threads
+from seriatim.transformers._backend import BatchLayer, Engine
 from seriatim.transformers.cache_layer import SeriatimIndexedLayer
 from seriatim.transformers.runs import Runs
 from support_models import draw_ids, make_model
@@ -24,9 +24,9 @@ GEOMETRY = dict(group_tokens=4, budget_tokens=32, query_heads=HEADS, kv_heads=KV
 
 
 def make_native(dtype, threads=0, kernels=None):
-    name = str(dtype)
     weight = torch.linspace(-0.4, 0.5, INDEX_DIM).tolist()
-    return BorrowedLayer({**GEOMETRY, "kv_dtype": name, "index_dtype": name}, weight, Threads(threads), kernels)
+    geometry = {**GEOMETRY, "kv_dtype": dtype, "index_dtype": dtype}
+    return BatchLayer(geometry, weight, Engine(threads=threads, kernels=kernels))
 
 
 class Inputs:

@@ -9,7 +9,7 @@ import time
 import torch
 import transformers
 
-from ... import _errors
+from ... import errors
 from . import FAMILIES, WHAT, record
 
 _EXAMPLES = """
@@ -48,7 +48,7 @@ def load_model(options):
     config = transformers.AutoConfig.from_pretrained(options.model)
     name = (config.architectures or [None])[0]
     if not hasattr(transformers, name or ""):
-        raise _errors.Unsupported(
+        raise errors.Unsupported(
             f"--model: {name} is no class of transformers {transformers.__version__}; "
             f"known families are {', '.join(FAMILIES)}")
     dtype = options.dtype if options.dtype == "auto" else getattr(torch, options.dtype)
@@ -89,10 +89,10 @@ def read(model, ids, chunk):
 
 def run(options):
     if not options.text.is_file():
-        raise _errors.NotFound(f"--text: there is no file {options.text}")
+        raise errors.NotFound(f"--text: there is no file {options.text}")
     ids = read_tokens(options)
     if ids.shape[1] == 0:
-        raise _errors.InvalidArgument(f"--text: {options.text} has no tokens")
+        raise errors.InvalidArgument(f"--text: {options.text} has no tokens")
     model = load_model(options)
     with record(model, options.out, what=options.what, every=options.every, layers=options.layers) as recording:
         read(model, ids, options.chunk)
@@ -107,7 +107,7 @@ def run(options):
 def main(arguments=None):
     try:
         run(parse(arguments))
-    except (_errors.Error, OSError, ValueError) as error:
+    except (errors.Error, OSError, ValueError) as error:
         print(f"seriatim.record: {error}", file=sys.stderr)
         return 2
     return 0

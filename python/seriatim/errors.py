@@ -26,7 +26,7 @@ class Error(Exception):
     """Base of every error that the library reports. On any of them outputs and caches are exactly as they were.
 
     ``code`` says what kind it is, ``argument`` which argument is at fault ("" where none is), ``row`` and ``index``
-    where in it (-1 where there is no such coordinate).
+    where in it, ``ask`` which of the asks of one call (-1 where there is no such coordinate).
 
     >>> import numpy as np
     >>> try:
@@ -40,6 +40,7 @@ class Error(Exception):
     argument: str = ""
     row: int = -1
     index: int = -1
+    ask: int = -1
 
     def __str__(self) -> str:  # KeyError would show its argument's repr
         return str(self.args[0]) if self.args else ""
@@ -120,10 +121,11 @@ class NotFound(Error, KeyError):
 _BY_CODE: dict[int, type[Error]] = {kind.code: kind for kind in Error.__subclasses__()}
 
 
-def make(code: int, message: str, argument: str, row: int, index: int) -> Error:
+def make(code: int, message: str, argument: str, row: int, index: int, ask: int = -1) -> Error:
     """The exception for a failure that the extension module reports."""
     error = _BY_CODE[code](message)
     error.argument = argument
     error.row = row
     error.index = index
+    error.ask = ask
     return error

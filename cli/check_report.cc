@@ -38,7 +38,7 @@ nlohmann::ordered_json arithmetic_object(const ArithmeticReport& a) {
           {"relative", number(a.relative)},
           {"relative_f64", number(a.relative_f64)},
           {"own_f64", number(a.own_f64)},
-          {"ulp", a.ulp},
+          {"ulp", number(a.ulp)},
           {"worst_row", a.worst_row},
           {"bound", a.bound}};
 }
@@ -125,9 +125,9 @@ std::string table(const Judged& judged, const Selection& selection, const CheckR
   if (report.arithmetic) {
     const ArithmeticReport& a = *report.arithmetic;
     text += formatted(
-        "\noutputs of {} rows: {:.3g} from ours ({:.3g} admitted; {} ulp), {:.3g} from f64; ours {:.3g} from f64; "
-        "worst in row {}\n",
-        a.rows, a.relative, a.bound, a.ulp, a.relative_f64, a.own_f64, a.worst_row);
+        "\noutputs of {} rows: {:.3g} from ours ({:.3g} admitted; {:.3g} ulp of {} at a head's largest), {:.3g} from "
+        "f64; ours {:.3g} from f64; worst in row {}\n",
+        a.rows, a.relative, a.bound, a.ulp, dtype_name(a.dtype), a.relative_f64, a.own_f64, a.worst_row);
   }
   if (!report.findings.empty()) text += '\n';
   std::int64_t shown = 0;

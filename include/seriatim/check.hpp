@@ -141,7 +141,8 @@ struct ArithmeticReport {
   double relative = 0.0;      // largest distance to our output, relative to the largest |value|
   double relative_f64 = 0.0;  // to f64
   double own_f64 = 0.0;       // of our output to f64
-  std::int64_t ulp = 0;       // largest distance to our output in units in the last place of f32
+  double ulp = 0.0;           // largest distance to our output, in `dtype`'s last place at the head's largest |element|
+  DType dtype = DType::kF32;  // of the layer's keys and values
   std::int64_t worst_row = -1;
   double bound = 0.0;  // the largest `relative` that conforms
 };

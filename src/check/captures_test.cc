@@ -170,7 +170,7 @@ TEST(Captures, AWrongOutputIsArithmeticAndNothingElse) {
       }
       EXPECT_EQ(report->findings[0].promise, Promise::kArithmetic);
       EXPECT_EQ(report->findings[0].row, report->rows / 2);
-      EXPECT_GT(report->arithmetic->ulp, 1000);
+      EXPECT_GE(report->arithmetic->ulp, 32);  // a quarter of the largest |value|, in bf16's eight bits
     }
   }
 }

@@ -1,10 +1,10 @@
 #include "check/outputs.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "base/format.hpp"
+#include "base/ulp_distance.hpp"
 #include "seriatim/row.hpp"
 
 namespace seriatim {
@@ -33,16 +33,6 @@ std::vector<std::int32_t> readable_row(const Selection::About& about, VisibleRun
   return row;
 }
 
-// How many f32 lie between two; the largest count where one is NaN.
-std::int64_t ulp_between(float a, float b) {
-  if (std::isnan(a) || std::isnan(b)) return std::int64_t{1} << 32;
-  const auto place = [](float value) {
-    const auto bits = std::bit_cast<std::int32_t>(value);
-    return bits < 0 ? -static_cast<std::int64_t>(bits & 0x7fffffff) : static_cast<std::int64_t>(bits);
-  };
-  return std::abs(place(a) - place(b));
-}
-
 double apart(double a, double b, double scale) {
   const double distance = std::fabs(a - b) / scale;
   return std::isnan(distance) ? INFINITY : distance;
@@ -52,22 +42,37 @@ struct RowDistance {
   double relative = 0.0;
   double relative_f64 = 0.0;
   double own_f64 = 0.0;
-  std::int64_t ulp = 0;
+  double ulp = 0.0;
   std::int64_t element = 0;  // of the largest `relative`
 };
 
+int significand_bits(DType dtype) { return dtype == DType::kF32 ? 24 : dtype == DType::kF16 ? 11 : 8; }
+
+double largest_of(std::span<const float> values) {
+  double largest = 0.0;
+  for (const float value : values) largest = std::max(largest, std::fabs(static_cast<double>(value)));
+  return largest;
+}
+
 RowDistance measure(std::span<const float> theirs, std::span<const float> ours, std::span<const double> exact,
-                    double scale) {
+                    std::size_t head_dim, DType dtype, double scale) {
   RowDistance row;
+  double ulp = 0.0;
   for (std::size_t i = 0; i < theirs.size(); ++i) {
-    const double relative = apart(static_cast<double>(theirs[i]), static_cast<double>(ours[i]), scale);
+    if (i % head_dim == 0) {
+      const double largest = largest_of(ours.subspan(i, head_dim));
+      ulp = f32_ulp_at(largest > 0.0 ? largest : scale) * std::ldexp(1.0, 24 - significand_bits(dtype));
+    }
+    const auto their = static_cast<double>(theirs[i]);
+    const auto our = static_cast<double>(ours[i]);
+    const double relative = apart(their, our, scale);
     if (relative > row.relative) {
       row.relative = relative;
       row.element = static_cast<std::int64_t>(i);
     }
-    row.relative_f64 = std::max(row.relative_f64, apart(static_cast<double>(theirs[i]), exact[i], scale));
-    row.own_f64 = std::max(row.own_f64, apart(static_cast<double>(ours[i]), exact[i], scale));
-    row.ulp = std::max(row.ulp, ulp_between(theirs[i], ours[i]));
+    row.relative_f64 = std::max(row.relative_f64, apart(their, exact[i], scale));
+    row.own_f64 = std::max(row.own_f64, apart(our, exact[i], scale));
+    row.ulp = std::max(row.ulp, apart(their, our, ulp));
   }
   return row;
 }
@@ -79,6 +84,7 @@ Status judge_outputs(const Selection& selection, const JudgedCapture& against, c
   const Selection::About& about = selection.about();
   const Geometry& g = against.capture().geometry;
   const double scale = against.largest_value();
+  report.dtype = g.kv_dtype();
   report.bound = g.kv_dtype() == DType::kF32 ? 1e-5 : 1e-2;
   const auto width = static_cast<std::size_t>(about.output_heads * about.output_dim);
   std::vector<std::int64_t> entries(static_cast<std::size_t>(about.width));
@@ -93,7 +99,8 @@ Status judge_outputs(const Selection& selection, const JudgedCapture& against, c
     if (row.empty() || std::ssize(row) > g.row_capacity()) continue;
     if (Status s = selection.read_output(q, theirs); !s.ok()) return s;
     if (Status s = against.output(q, row, ours, exact); !s.ok()) return s;
-    const RowDistance distance = measure(theirs, ours, exact, scale);
+    const RowDistance distance =
+        measure(theirs, ours, exact, static_cast<std::size_t>(about.output_dim), g.kv_dtype(), scale);
     ++report.rows;
     if (report.worst_row < 0 || distance.relative > report.relative) report.worst_row = q;
     report.relative = std::max(report.relative, distance.relative);
@@ -110,9 +117,10 @@ Status judge_outputs(const Selection& selection, const JudgedCapture& against, c
          .other_score = ours[at],
          .scored = true,
          .margin = distance.relative,
-         .what = formatted("head {} dim {} is {}, the canonical output {} ({} ulp, {:.3g} of the largest |value|)",
+         .what = formatted("head {} dim {} is {}, the canonical output {} ({:.3g} ulp of {} at the head's "
+                           "largest, {:.3g} of the largest |value|)",
                            distance.element / about.output_dim, distance.element % about.output_dim, theirs[at],
-                           ours[at], distance.ulp, distance.relative)});
+                           ours[at], distance.ulp, dtype_name(g.kv_dtype()), distance.relative)});
   }
   return {};
 }

@@ -19,12 +19,15 @@ import tempfile
 
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 STATUS = re.compile(r"exit status (\d+)")
+HIDES_STATUS = re.compile(r"[|&;]")
 TOOL = "build/cli/seriatim "
 
 
 def command_fault(line, root, tool, folder):
     command, _, comment = (part.strip() for part in line.partition(" #"))
     if command.startswith(TOOL):
+        if HIDES_STATUS.search(command):
+            return f"`{command}` hides the tool's exit status; say \"exit status N\" in a comment"
         done = subprocess.run(tool + command[len(TOOL) - 1:], shell=True, cwd=folder, text=True,
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
         stated = STATUS.search(comment)

@@ -93,14 +93,14 @@ class Scoring {
     for (std::int64_t q = 0; q < queries_; ++q) {
       for (std::int64_t first = 0; first + kChecked <= kGroups; first += 4096) {
         PooledKeys some = pooled_;
-        const std::byte* page = panels_.data() + first * geometry_.index_dim() * dtype_bytes(pooled_.dtype);
+        const std::byte* page = panels_.data() + row_bytes(pooled_.dtype, first * geometry_.index_dim());
         some.pages = &page;
         some.groups = kChecked;
         some.page_groups = kChecked;
         float expected[kChecked];
         const std::int64_t heads = geometry_.index_heads();
         const std::int64_t dim = geometry_.index_dim();
-        const std::byte* row = query_.data() + q * heads * dim * dtype_bytes(pooled_.dtype);
+        const std::byte* row = query_.data() + row_bytes(pooled_.dtype, q * heads * dim);
         const ConstTensor query = dense_view(static_cast<const void*>(row), pooled_.dtype, {heads, dim});
         score_by_reference(query, some, expected);
         require(std::memcmp(expected, scores_.data() + q * kGroups + first, sizeof expected) == 0,

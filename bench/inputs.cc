@@ -164,22 +164,23 @@ void Layer::stand_at(std::int64_t position) { std::fill(positions_.begin(), posi
 
 IndexQueries Layer::index_queries(std::int64_t first, std::int64_t count) const {
   const Geometry& g = geometry_;
-  const std::int64_t row_bytes = g.index_heads() * g.index_dim() * dtype_bytes(g.index_dtype());
+  const std::int64_t bytes_per_row = row_bytes(g.index_dtype(), g.index_heads() * g.index_dim());
   ConstTensor weights;
   if (!head_weights_.empty())
     weights = dense_view(static_cast<const void*>(head_weights_.data() + first * g.index_heads()), DType::kF32,
                          {count, g.index_heads()});
-  return {
-      dense_view(index_queries_.data() + first * row_bytes, g.index_dtype(), {count, g.index_heads(), g.index_dim()}),
-      weights, std::span(positions_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count))};
+  return {dense_view(index_queries_.data() + first * bytes_per_row, g.index_dtype(),
+                     {count, g.index_heads(), g.index_dim()}),
+          weights, std::span(positions_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count))};
 }
 
 AttendQueries Layer::attend_queries(std::int64_t first, std::int64_t count) const {
   const Geometry& g = geometry_;
-  const std::int64_t row_bytes = g.query_heads() * g.head_dim() * dtype_bytes(g.kv_dtype());
-  return {dense_view(attend_queries_.data() + first * row_bytes, g.kv_dtype(), {count, g.query_heads(), g.head_dim()}),
-          std::span(positions_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
-          {}};
+  const std::int64_t bytes_per_row = row_bytes(g.kv_dtype(), g.query_heads() * g.head_dim());
+  return {
+      dense_view(attend_queries_.data() + first * bytes_per_row, g.kv_dtype(), {count, g.query_heads(), g.head_dim()}),
+      std::span(positions_).subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)),
+      {}};
 }
 
 Engine make_engine(const Layer& layer, Executor& executor, Kernels kernels) {

@@ -71,28 +71,10 @@ Status take_options(const seriatim_geometry_options& from, GeometryOptions& to) 
   return {};
 }
 
-// What an admitted geometry says of itself; its frequencies stand in place of theta.
+// What an admitted geometry says of itself.
 seriatim_geometry_options describe(const Geometry& g) {
-  GeometryOptions numbers;
-  numbers.group_tokens = g.group_tokens();
-  numbers.budget_tokens = g.budget_tokens();
-  numbers.query_heads = g.query_heads();
-  numbers.kv_heads = g.kv_heads();
-  numbers.head_dim = g.head_dim();
-  numbers.value_dim = g.value_dim();
-  numbers.values_alias_keys = g.values_alias_keys();
-  numbers.index_heads = g.index_heads();
-  numbers.index_dim = g.index_dim();
-  numbers.index_rotary_dim = g.index_rotary_dim();
-  numbers.rope_theta = 0.0;
-  numbers.norm_eps = g.norm_eps();
-  numbers.pooling = g.pooling();
-  numbers.relu = g.relu();
-  numbers.scale_at = g.scale_at();
-  numbers.kv_dtype = g.kv_dtype();
-  numbers.index_dtype = g.index_dtype();
   seriatim_geometry_options options{};
-  fill_numbers(numbers, options);
+  fill_numbers(g.options(), options);
   options.softmax_scale = g.softmax_scale();
   options.inv_freq = g.inv_freq().data();
   options.inv_freq_count = static_cast<std::int64_t>(g.inv_freq().size());

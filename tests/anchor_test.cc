@@ -78,8 +78,8 @@ TEST(Anchor, RotatesGroupsToThePositionOfTheirFirstToken) {
       const auto element = static_cast<std::size_t>(dtype_bytes(dtype));
       for (std::int64_t g = 0; g < 37; ++g) {
         for (std::int64_t i = 0; i < 8; ++i) {
-          std::memcpy(kept.writable().at(g, i),
-                      layer.pooled.group(g) + i * PooledKeys::kPanelGroups * dtype_bytes(dtype), element);
+          std::memcpy(kept.writable().at(g, i), layer.pooled.group(g) + i * row_bytes(dtype, PooledKeys::kPanelGroups),
+                      element);
         }
       }
       EXPECT_TRUE(same_bits(kept.bytes(), pooled.bytes())) << anchor;

@@ -220,14 +220,14 @@ void put_plain_layer(std::vector<std::byte>& bytes, const Geometry& geometry, co
                      bool index_only, std::int64_t number, std::int64_t anchor, const std::vector<TokenId>& tokens) {
   const auto count = static_cast<std::int64_t>(tokens.size());
   const Batch batch = make_batch(geometry, number, anchor, tokens, layer.indexed, index_only);
-  const std::int64_t index_row = geometry.index_dim() * dtype_bytes(geometry.index_dtype());
+  const std::int64_t index_row = row_bytes(geometry.index_dtype(), geometry.index_dim());
   const std::int64_t groups = layer.indexed ? count / geometry.group_tokens() : 0;
   put_run(bytes, {anchor, count}, groups);
   for (std::int64_t t = 0; t < count; ++t) {
     for (std::int64_t h = 0; h < geometry.kv_heads() && !index_only; ++h) {
-      put(bytes, batch.view.keys.at(t, h), geometry.head_dim() * dtype_bytes(geometry.kv_dtype()));
+      put(bytes, batch.view.keys.at(t, h), row_bytes(geometry.kv_dtype(), geometry.head_dim()));
       const ConstTensor& values = geometry.values_alias_keys() ? batch.view.keys : batch.view.values;
-      put(bytes, values.at(t, h), geometry.value_dim() * dtype_bytes(geometry.kv_dtype()));
+      put(bytes, values.at(t, h), row_bytes(geometry.kv_dtype(), geometry.value_dim()));
     }
     if (layer.indexed && geometry.pooling() != Pooling::kNone) put(bytes, batch.view.index_keys.at(t), index_row);
     const Coordinates at = plain_coordinates(geometry, tokens[static_cast<std::size_t>(t)], anchor + t);

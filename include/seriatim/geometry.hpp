@@ -6,9 +6,11 @@
 // list of positions a query attends to.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string_view>
 #include <vector>
 
 #include "seriatim/status.hpp"
@@ -30,8 +32,24 @@ enum class ScaleAt : std::uint8_t {
   kNowhere,     // the caller's head weights carry it, or there is none
 };
 
+// The names of both, by their numbers: what Python and captures say, and what C's constants are called after.
+inline constexpr std::string_view kPoolingNames[] = {"mean", "none"};
+inline constexpr std::string_view kScaleAtNames[] = {"after_sum", "before_relu", "after_relu", "nowhere"};
+constexpr std::string_view pooling_name(Pooling pooling) { return kPoolingNames[static_cast<std::size_t>(pooling)]; }
+constexpr std::string_view scale_at_name(ScaleAt place) { return kScaleAtNames[static_cast<std::size_t>(place)]; }
+std::optional<Pooling> pooling_named(std::string_view name);
+std::optional<ScaleAt> scale_at_named(std::string_view name);
+
+// How a group gets its score from its raw keys and a query.
+struct ScoreOptions {
+  Pooling pooling = Pooling::kMean;
+  bool relu = true;
+  ScaleAt scale_at = ScaleAt::kAfterSum;
+  bool operator==(const ScoreOptions&) const = default;
+};
+
 // What a caller asks for. The defaults are those of QSA (`qwen4_exp`).
-struct GeometryOptions {
+struct GeometryOptions : ScoreOptions {
   std::int64_t group_tokens = 4;      // r
   std::int64_t budget_tokens = 2048;  // B, a multiple of r
 
@@ -50,14 +68,11 @@ struct GeometryOptions {
   std::vector<std::uint8_t> rope_axes;  // [index_rotary_dim / 2] in 0..2: the M-RoPE coordinate each pair takes;
                                         // empty: every pair takes the token's position
   float norm_eps = 1e-6f;
-  Pooling pooling = Pooling::kMean;
-  bool relu = true;
-  ScaleAt scale_at = ScaleAt::kAfterSum;
 
   DType kv_dtype = DType::kF32;     // storage of keys and values: f32, bf16 or f16
   DType index_dtype = DType::kF32;  // storage and rounding of raw and pooled index keys
 
-  friend bool operator==(const GeometryOptions&, const GeometryOptions&) = default;
+  bool operator==(const GeometryOptions&) const = default;
 };
 
 // The tokens one query may attend to: positions anchor, anchor + 1, ... anchor + tokens - 1.
@@ -80,6 +95,12 @@ class Geometry {
   //         place of the scale that is none; a scale or eps that is not finite and positive. Overflow: a token or row
   //         whose bytes do not fit 64 bits.
   static Result<Geometry> admit(GeometryOptions options);
+
+  // What was admitted, every default filled in; theta is 0, because the frequencies stand in its place. Admitting it
+  // again gives an equal geometry.
+  const GeometryOptions& options() const { return options_; }
+  // Equal in every number, whichever of them were asked for and whichever are defaults.
+  friend bool operator==(const Geometry& a, const Geometry& b) { return &a == &b || a.options_ == b.options_; }
 
   std::int64_t group_tokens() const { return options_.group_tokens; }
   std::int64_t budget_tokens() const { return options_.budget_tokens; }
@@ -115,9 +136,6 @@ class Geometry {
 
   // Errors  InvalidArgument: anchor or tokens negative, or positions at or past kPositions. Errors name `row`.
   Status check_run(VisibleRun run, std::int64_t row = -1) const;
-
-  // Equal in every number, whichever of them were asked for and whichever are defaults.
-  friend bool operator==(const Geometry& a, const Geometry& b) { return &a == &b || a.options_ == b.options_; }
 
  private:
   explicit Geometry(GeometryOptions options) : options_(std::move(options)) {}

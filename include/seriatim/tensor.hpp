@@ -28,6 +28,9 @@ constexpr std::int64_t dtype_bytes(DType dtype) {
   return 0;
 }
 
+// Bytes of so many elements that lie one behind the other. The product of admitted extents; see checked_row_bytes.
+constexpr std::int64_t row_bytes(DType dtype, std::int64_t elements) { return elements * dtype_bytes(dtype); }
+
 // "f32", "bf16", "f16", "i32", "i64".
 std::string_view dtype_name(DType dtype);
 

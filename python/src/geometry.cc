@@ -10,7 +10,9 @@
 #include <cmath>
 #include <new>
 #include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "arrays.hpp"
@@ -25,35 +27,16 @@ namespace seriatim::python {
 
 namespace {
 
-template <typename Value>
-struct Name {
-  const char* name;
-  Value value;
-};
-
-constexpr Name<Pooling> kPoolings[] = {{"mean", Pooling::kMean}, {"none", Pooling::kNone}};
-constexpr Name<ScaleAt> kScales[] = {{"after_sum", ScaleAt::kAfterSum},
-                                     {"before_relu", ScaleAt::kBeforeRelu},
-                                     {"after_relu", ScaleAt::kAfterRelu},
-                                     {"nowhere", ScaleAt::kNowhere}};
-
-template <typename Value, std::size_t n>
-Value named(const Name<Value> (&names)[n], const std::string& name, const char* argument) {
+template <typename Number>
+Number named(std::optional<Number> (*number)(std::string_view), std::span<const std::string_view> names,
+             const std::string& name, const char* argument) {
+  if (const auto found = number(name)) return *found;
   std::string known;
-  for (const Name<Value>& one : names) {
-    if (name == one.name) return one.value;
-    known += std::string(known.empty() ? "" : ", ") + one.name;
-  }
+  for (const std::string_view one : names) known += (known.empty() ? "" : ", ") + std::string(one);
   refuse(argument, "'" + name + "' is none of " + known);
 }
 
-template <typename Value, std::size_t n>
-const char* name_of(const Name<Value> (&names)[n], Value value) {
-  for (const Name<Value>& one : names) {
-    if (one.value == value) return one.name;
-  }
-  return "";
-}
+std::string quoted(std::string_view name) { return "'" + std::string(name) + "'"; }
 
 void construct(Geometry* self, std::int64_t group_tokens, std::int64_t budget_tokens, std::int64_t query_heads,
                std::int64_t kv_heads, std::int64_t head_dim, std::int64_t value_dim, bool values_alias_keys,
@@ -82,9 +65,9 @@ void construct(Geometry* self, std::int64_t group_tokens, std::int64_t budget_to
     }
   }
   o.norm_eps = static_cast<float>(norm_eps);
-  o.pooling = named(kPoolings, pooling, "pooling");
+  o.pooling = named(pooling_named, kPoolingNames, pooling, "pooling");
   o.relu = relu;
-  o.scale_at = named(kScales, scale_at, "scale_at");
+  o.scale_at = named(scale_at_named, kScaleAtNames, scale_at, "scale_at");
   o.kv_dtype = dtype_of(kv_dtype, "kv_dtype", DType::kF32);
   o.index_dtype = dtype_of(index_dtype, "index_dtype", DType::kF32);
   new (self) Geometry(value(Geometry::admit(std::move(o))));
@@ -115,11 +98,11 @@ std::string repr(const Geometry& g) {
   number("index_dim", g.index_dim(), d.index_dim);
   number("index_rotary_dim", g.index_rotary_dim(), d.index_rotary_dim);
   if (!g.rope_axes().empty()) add("rope_axes", "[...]");
-  if (g.pooling() != Pooling::kMean) add("pooling", std::string("'") + name_of(kPoolings, g.pooling()) + "'");
+  if (g.pooling() != Pooling::kMean) add("pooling", quoted(pooling_name(g.pooling())));
   if (!g.relu()) add("relu", "False");
-  if (g.scale_at() != d.scale_at) add("scale_at", std::string("'") + name_of(kScales, g.scale_at()) + "'");
-  if (g.kv_dtype() != d.kv_dtype) add("kv_dtype", "'" + std::string(dtype_name(g.kv_dtype())) + "'");
-  if (g.index_dtype() != d.index_dtype) add("index_dtype", "'" + std::string(dtype_name(g.index_dtype())) + "'");
+  if (g.scale_at() != d.scale_at) add("scale_at", quoted(scale_at_name(g.scale_at())));
+  if (g.kv_dtype() != d.kv_dtype) add("kv_dtype", quoted(dtype_name(g.kv_dtype())));
+  if (g.index_dtype() != d.index_dtype) add("index_dtype", quoted(dtype_name(g.index_dtype())));
   return "Geometry(" + text + ")";
 }
 
@@ -140,9 +123,9 @@ nb::dict options_of(const Geometry& g) {
   options["inv_freq"] = std::vector<float>(g.inv_freq().begin(), g.inv_freq().end());
   options["rope_axes"] = std::vector<int>(g.rope_axes().begin(), g.rope_axes().end());
   options["norm_eps"] = g.norm_eps();
-  options["pooling"] = name_of(kPoolings, g.pooling());
+  options["pooling"] = std::string(pooling_name(g.pooling()));
   options["relu"] = g.relu();
-  options["scale_at"] = name_of(kScales, g.scale_at());
+  options["scale_at"] = std::string(scale_at_name(g.scale_at()));
   options["kv_dtype"] = std::string(dtype_name(g.kv_dtype()));
   options["index_dtype"] = std::string(dtype_name(g.index_dtype()));
   return options;
@@ -196,9 +179,9 @@ void bind_geometry(nb::module_& module) {
       .def_prop_ro("rope_axes",
                    [](const Geometry& g) { return std::vector<int>(g.rope_axes().begin(), g.rope_axes().end()); })
       .def_prop_ro("norm_eps", &Geometry::norm_eps)
-      .def_prop_ro("pooling", [](const Geometry& g) { return name_of(kPoolings, g.pooling()); })
+      .def_prop_ro("pooling", [](const Geometry& g) { return std::string(pooling_name(g.pooling())); })
       .def_prop_ro("relu", &Geometry::relu)
-      .def_prop_ro("scale_at", [](const Geometry& g) { return name_of(kScales, g.scale_at()); })
+      .def_prop_ro("scale_at", [](const Geometry& g) { return std::string(scale_at_name(g.scale_at())); })
       .def_prop_ro("kv_dtype", [](const Geometry& g) { return std::string(dtype_name(g.kv_dtype())); })
       .def_prop_ro("index_dtype", [](const Geometry& g) { return std::string(dtype_name(g.index_dtype())); })
       .def("row_width", &Geometry::row_width, "visible_tokens"_a, docs::kRowWidth)

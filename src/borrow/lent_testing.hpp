@@ -37,7 +37,7 @@ class LentTensor {
     view_.rank = 4;
     view_.shape = shape;
     view_.stride_bytes[3] = dtype_bytes(dtype);
-    std::int64_t bytes = (shape[3] + padding) * dtype_bytes(dtype);
+    std::int64_t bytes = row_bytes(dtype, shape[3] + padding);
     for (std::size_t i = order.size(); i-- > 0;) {
       const std::size_t axis = order[i] == 't' ? 1 : 2;
       view_.stride_bytes[axis] = bytes;

@@ -13,7 +13,7 @@ constexpr std::int64_t kPanel = PooledKeys::kPanelGroups;
 ConstTensor block_view(const std::byte* first, DType dtype, std::int64_t tokens, std::int64_t heads, std::int64_t dim,
                        std::int64_t page_tokens) {
   ConstTensor view = dense_view(first, dtype, {tokens, heads, dim});
-  view.stride_bytes[0] = dim * dtype_bytes(dtype);
+  view.stride_bytes[0] = row_bytes(dtype, dim);
   view.stride_bytes[1] = page_tokens * view.stride_bytes[0];
   return view;
 }
@@ -22,7 +22,7 @@ ConstTensor block_view(const std::byte* first, DType dtype, std::int64_t tokens,
 ConstTensor lanes_view(const PooledKeys& pooled, std::int64_t first, std::int64_t tokens) {
   ConstTensor view = dense_view(pooled.group(first), pooled.dtype, {tokens, pooled.dim});
   view.stride_bytes[0] = dtype_bytes(pooled.dtype);
-  view.stride_bytes[1] = kPanel * dtype_bytes(pooled.dtype);
+  view.stride_bytes[1] = row_bytes(pooled.dtype, kPanel);
   return view;
 }
 

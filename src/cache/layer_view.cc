@@ -11,7 +11,7 @@ bool same(const VectorStrides& a, const VectorStrides& b) {
 
 // Of a block [heads][page_tokens][dim].
 VectorStrides block_strides(const Geometry& geometry, std::int64_t dim, std::int64_t page_tokens) {
-  const std::int64_t bytes = dim * dtype_bytes(geometry.kv_dtype());
+  const std::int64_t bytes = row_bytes(geometry.kv_dtype(), dim);
   return {bytes, page_tokens * bytes};
 }
 
@@ -41,7 +41,7 @@ const std::byte* LayerView::raw_index_key(std::int64_t position) const {
   if (raw_offset_bytes < 0) return nullptr;
   const std::int64_t slot = first_slot + (position - run.anchor);
   return pages[slot / page_tokens] + raw_offset_bytes +
-         slot % page_tokens * geometry->index_dim() * dtype_bytes(geometry->index_dtype());
+         row_bytes(geometry->index_dtype(), slot % page_tokens * geometry->index_dim());
 }
 
 Coordinates LayerView::coordinates(std::int64_t position) const {

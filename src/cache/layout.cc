@@ -114,7 +114,7 @@ void copy_token_slots(const Geometry& geometry, const Layout& layout, const std:
   for (const LayerLayout& layer : layout.layers) {
     copy_block(layer.keys, geometry.kv_heads(), geometry.head_dim() * kv_bytes);
     copy_block(layer.values, geometry.kv_heads(), geometry.value_dim() * kv_bytes);
-    copy_block(layer.raw, 1, geometry.index_dim() * dtype_bytes(geometry.index_dtype()));
+    copy_block(layer.raw, 1, row_bytes(geometry.index_dtype(), geometry.index_dim()));
   }
   copy_block(layout.coordinates, 1, sizeof(Coordinates));
 }

@@ -142,12 +142,12 @@ Status StagedSequence::write_block(std::string_view name, const ConstTensor& sou
                                    std::int64_t begin) {
   const std::int64_t heads = source.shape[1];
   const std::int64_t dim = source.shape[2];
-  const std::int64_t row_bytes = dim * dtype_bytes(source.dtype);
+  const std::int64_t bytes_per_row = row_bytes(source.dtype, dim);
   const RowKernels& kernels = row_kernels(store_.kernels);
   for (std::int64_t t = 0; t < source.shape[0]; ++t) {
     const auto [page, in_page] = tokens_.slot(begin + t);
     for (std::int64_t head = 0; head < heads; ++head) {
-      std::byte* to = page + block + (head * store_.layout.page_tokens + in_page) * row_bytes;
+      std::byte* to = page + block + (head * store_.layout.page_tokens + in_page) * bytes_per_row;
       if (std::isfinite(copy_row(kernels, source.at(t, head), source.stride_bytes[2], dim, source.dtype, to))) continue;
       return not_finite(name, t, head * dim + first_not_finite(to, dim, source.dtype));
     }
@@ -173,13 +173,13 @@ Status StagedSequence::write_finished_keys(std::int64_t layer, const ConstTensor
 const std::byte* StagedSequence::raw_keys(std::int64_t block, std::int64_t group, std::int64_t groups,
                                           PoolBuffers& buffers) const {
   const std::int64_t r = store_.geometry.group_tokens();
-  const std::int64_t row_bytes = store_.geometry.index_dim() * dtype_bytes(store_.geometry.index_dtype());
+  const std::int64_t bytes_per_row = row_bytes(store_.geometry.index_dtype(), store_.geometry.index_dim());
   const auto [first, slot] = tokens_.slot(group * r);
-  if (slot + groups * r <= store_.layout.page_tokens) return first + block + slot * row_bytes;
+  if (slot + groups * r <= store_.layout.page_tokens) return first + block + slot * bytes_per_row;
   for (std::int64_t t = 0; t < r; ++t) {
     const auto [page, in_page] = tokens_.slot(group * r + t);
-    std::memcpy(buffers.raw.data() + t * row_bytes, page + block + in_page * row_bytes,
-                static_cast<std::size_t>(row_bytes));
+    std::memcpy(buffers.raw.data() + t * bytes_per_row, page + block + in_page * bytes_per_row,
+                static_cast<std::size_t>(bytes_per_row));
   }
   return buffers.raw.data();
 }

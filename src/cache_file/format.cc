@@ -13,8 +13,6 @@
 namespace seriatim::cache_file {
 namespace {
 
-std::string_view pooling_name(Pooling pooling) { return pooling == Pooling::kNone ? "none" : "mean"; }
-
 Result<std::string_view> text_of(const Metadata& metadata, std::string_view key) {
   const auto found = metadata.find(key);
   if (found == metadata.end()) return corrupt("header", formatted("the metadata do not say {}", key));
@@ -44,10 +42,8 @@ Result<DType> float_dtype_of(const Metadata& metadata, std::string_view key) {
 Result<Pooling> pooling_of(const Metadata& metadata) {
   const auto text = text_of(metadata, "pooling");
   if (!text.ok()) return text.status();
-  for (const Pooling pooling : {Pooling::kMean, Pooling::kNone}) {
-    if (*text == pooling_name(pooling)) return pooling;
-  }
-  return corrupt("header", "pooling is neither mean nor none");
+  if (const auto pooling = pooling_named(*text)) return *pooling;
+  return corrupt("header", "pooling is none that is known");
 }
 
 }  // namespace

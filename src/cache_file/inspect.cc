@@ -26,15 +26,16 @@ Status check_pooled(const LayerView& view, const std::vector<float>& norm_weight
   if (view.raw_offset_bytes == kAbsent) return {};
   const Geometry& g = *view.geometry;
   const std::int64_t r = g.group_tokens();
-  const std::int64_t row_bytes = g.index_dim() * dtype_bytes(g.index_dtype());
-  std::vector<std::byte> raw(static_cast<std::size_t>(r * row_bytes));
-  std::vector<std::byte> pooled(static_cast<std::size_t>(row_bytes));
+  const std::int64_t bytes_per_row = row_bytes(g.index_dtype(), g.index_dim());
+  std::vector<std::byte> raw(static_cast<std::size_t>(r * bytes_per_row));
+  std::vector<std::byte> pooled(static_cast<std::size_t>(bytes_per_row));
   std::vector<Coordinates> coordinates(static_cast<std::size_t>(r));
   const std::int64_t element = dtype_bytes(g.index_dtype());
   for (std::int64_t group = 0; group < view.pooled.groups; ++group) {
     const std::int64_t first = view.run.anchor + group * r;
     for (std::int64_t t = 0; t < r; ++t) {
-      std::memcpy(raw.data() + t * row_bytes, view.raw_index_key(first + t), static_cast<std::size_t>(row_bytes));
+      std::memcpy(raw.data() + t * bytes_per_row, view.raw_index_key(first + t),
+                  static_cast<std::size_t>(bytes_per_row));
       coordinates[static_cast<std::size_t>(t)] = view.coordinates(first + t);
     }
     Status status = pool_keys(g, dense_view(norm_weight.data(), DType::kF32, {g.index_dim()}),

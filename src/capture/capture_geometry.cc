@@ -1,6 +1,7 @@
 #include "capture/capture_geometry.hpp"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <set>
 #include <string>
 
@@ -52,17 +53,13 @@ class ObjectReader {
     to = value->get<bool>();
   }
 
-  template <typename Enum>
-  void word(const char* key, Enum& to, std::initializer_list<std::pair<const char*, Enum>> words) {
+  template <typename Number>
+  void word(const char* key, Number& to, std::optional<Number> (*named)(std::string_view)) {
     const Json* value = find(key, false);
     if (value == nullptr) return;
-    for (const auto& [name, meaning] : words) {
-      if (value->is_string() && value->get_ref<const std::string&>() == name) {
-        to = meaning;
-        return;
-      }
-    }
-    note(formatted("{} is not one of the known words", key));
+    const auto number = value->is_string() ? named(value->get_ref<const std::string&>()) : std::nullopt;
+    if (!number) return note(formatted("{} is not one of the known words", key));
+    to = *number;
   }
 
   Status finish() const {
@@ -108,13 +105,9 @@ Result<GeometryOptions> parse_geometry(std::string_view json) {
     read.number("softmax_scale", scale);
     options.softmax_scale = static_cast<float>(scale);
   }
-  read.word("pooling", options.pooling, {{"mean", Pooling::kMean}, {"none", Pooling::kNone}});
+  read.word("pooling", options.pooling, pooling_named);
   read.boolean("relu", options.relu);
-  read.word("scale_at", options.scale_at,
-            {{"after_sum", ScaleAt::kAfterSum},
-             {"before_relu", ScaleAt::kBeforeRelu},
-             {"after_relu", ScaleAt::kAfterRelu},
-             {"nowhere", ScaleAt::kNowhere}});
+  read.word("scale_at", options.scale_at, scale_at_named);
   options.norm_eps = static_cast<float>(norm_eps);
   if (Status s = read.finish(); !s.ok()) return s;
   return options;

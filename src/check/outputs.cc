@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "base/distance.hpp"
 #include "base/format.hpp"
 #include "base/ulp_distance.hpp"
 #include "seriatim/row.hpp"
@@ -33,11 +34,6 @@ std::vector<std::int32_t> readable_row(const Selection::About& about, VisibleRun
   return row;
 }
 
-double apart(double a, double b, double scale) {
-  const double distance = std::fabs(a - b) / scale;
-  return std::isnan(distance) ? INFINITY : distance;
-}
-
 struct RowDistance {
   double relative = 0.0;
   double relative_f64 = 0.0;
@@ -65,14 +61,14 @@ RowDistance measure(std::span<const float> theirs, std::span<const float> ours, 
     }
     const auto their = static_cast<double>(theirs[i]);
     const auto our = static_cast<double>(ours[i]);
-    const double relative = apart(their, our, scale);
+    const double relative = distance_over(their, our, scale);
     if (relative > row.relative) {
       row.relative = relative;
       row.element = static_cast<std::int64_t>(i);
     }
-    row.relative_f64 = std::max(row.relative_f64, apart(their, exact[i], scale));
-    row.own_f64 = std::max(row.own_f64, apart(our, exact[i], scale));
-    row.ulp = std::max(row.ulp, apart(their, our, ulp));
+    row.relative_f64 = std::max(row.relative_f64, distance_over(their, exact[i], scale));
+    row.own_f64 = std::max(row.own_f64, distance_over(our, exact[i], scale));
+    row.ulp = std::max(row.ulp, distance_over(their, our, ulp));
   }
   return row;
 }

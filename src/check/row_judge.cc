@@ -9,14 +9,6 @@
 
 namespace seriatim {
 
-double relative_distance(float a, float b) {
-  if (a == b) return 0.0;
-  const double x = a;
-  const double y = b;
-  const double distance = std::fabs(x - y) / std::max(std::fabs(x), std::fabs(y));
-  return std::isnan(distance) ? INFINITY : distance;
-}
-
 Result<RowOutcome> RowJudge::judge(std::int64_t row, VisibleRun run, std::span<const std::int64_t> entries,
                                    std::span<const float> scores, bool scored, std::vector<Finding>& findings) {
   row_ = row;

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "base/distance.hpp"
 #include "check/row_parts.hpp"
 #include "seriatim/check.hpp"
 
@@ -18,9 +19,6 @@ struct RowOutcome {
   bool near = false;
   double near_margin = 0.0;
 };
-
-// |a - b| relative to the larger; 0 for equal ones, infinities included.
-double relative_distance(float a, float b);
 
 // One worker's judge. It takes all its memory with the first rows.
 class RowJudge {

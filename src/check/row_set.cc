@@ -27,7 +27,9 @@ void RowJudge::judge_membership() {
   const std::size_t pairs = std::min(intruders_.size(), left_out_.size());
   if (pairs == 0) return;
 
-  const auto from_cut = [&](std::int64_t group) { return relative_distance(score_of(group), cut); };
+  const auto from_cut = [&](std::int64_t group) {
+    return relative_distance(static_cast<double>(score_of(group)), static_cast<double>(cut));
+  };
   const auto nearer = [&](std::int64_t a, std::int64_t b) { return from_cut(a) < from_cut(b); };
   std::stable_sort(intruders_.begin(), intruders_.end(), nearer);
   std::stable_sort(left_out_.begin(), left_out_.end(), nearer);
@@ -62,7 +64,7 @@ void RowJudge::report_exchange(Promise promise, std::int64_t chosen, std::int64_
        .score = score,
        .other_score = other,
        .scored = true,
-       .margin = relative_distance(score, other),
+       .margin = relative_distance(static_cast<double>(score), static_cast<double>(other)),
        .what = promise == Promise::kTie
                    ? formatted("groups {} and {} both score {}; the later was chosen", left_out, chosen, score)
                    : formatted("group {} was chosen at {}, group {} left out at {}", chosen, score, left_out, other)});
@@ -74,7 +76,7 @@ bool RowJudge::in_order(std::int64_t before, std::int64_t group) const {
   const float a = score_of(before);
   const float b = score_of(group);
   if (a == b) return before < group;
-  return a > b || relative_distance(a, b) <= margin_;
+  return a > b || relative_distance(static_cast<double>(a), static_cast<double>(b)) <= margin_;
 }
 
 // Of units that were repeated the place says nothing, so their groups are left out.

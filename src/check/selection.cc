@@ -66,10 +66,11 @@ class FileSelection final : public Selection {
   const About& about() const override { return about_; }
 
   Status read_row(std::int64_t row, std::span<std::int64_t> entries) const override {
-    const std::int64_t row_bytes = about_.width * dtype_bytes(dtype_);
+    const std::int64_t bytes_per_row = row_bytes(dtype_, about_.width);
     const auto whole = std::as_writable_bytes(entries);
-    const auto read = whole.last(static_cast<std::size_t>(row_bytes));  // 32-bit entries are widened from the back half
-    if (Status s = reader_.read(*rows_, row * row_bytes, read); !s.ok()) return s;
+    const auto read =
+        whole.last(static_cast<std::size_t>(bytes_per_row));  // 32-bit entries are widened from the back half
+    if (Status s = reader_.read(*rows_, row * bytes_per_row, read); !s.ok()) return s;
     if (dtype_ == DType::kI64) return {};
     for (std::size_t i = 0; i < entries.size(); ++i) {
       const std::int64_t wide = load_integer(read.data() + 4 * i, DType::kI32);

@@ -141,7 +141,7 @@ Status DeviceSequence::Impl::send_tokens(const LayerView& view, std::int64_t fro
   const std::int64_t kv_bytes = dtype_bytes(geometry.kv_dtype());
   const std::int64_t key_bytes = geometry.head_dim() * kv_bytes;
   const std::int64_t value_bytes = geometry.value_dim() * kv_bytes;
-  const std::int64_t raw_bytes = geometry.index_dim() * dtype_bytes(geometry.index_dtype());
+  const std::int64_t raw_bytes = row_bytes(geometry.index_dtype(), geometry.index_dim());
   for (std::int64_t token = from; token < view.run.tokens;) {
     const std::int64_t slot = (view.first_slot + token) % view.page_tokens;
     const std::int64_t count = std::min(view.page_tokens - slot, view.run.tokens - token);

@@ -15,6 +15,12 @@ Status invalid(std::string_view argument, std::string_view message, std::int64_t
   return Status::error(Code::kInvalidArgument, argument, formatted("{}: {}", argument, message), {-1, index});
 }
 
+template <typename Number>
+std::optional<Number> numbered(std::span<const std::string_view> names, std::string_view name) {
+  const auto found = std::find(names.begin(), names.end(), name);
+  return found == names.end() ? std::nullopt : std::optional(static_cast<Number>(found - names.begin()));
+}
+
 struct NamedExtent {
   std::string_view name;
   std::int64_t value;
@@ -44,8 +50,9 @@ Status check_relations(const GeometryOptions& o) {
   if (o.values_alias_keys && o.value_dim > o.head_dim) {
     return invalid("value_dim", formatted("{} aliases keys of only {} dims", o.value_dim, o.head_dim));
   }
-  if (o.pooling > Pooling::kNone) return invalid("pooling", formatted("{} is no pooling", static_cast<int>(o.pooling)));
-  if (o.scale_at > ScaleAt::kNowhere) {
+  if (static_cast<std::size_t>(o.pooling) >= std::size(kPoolingNames))
+    return invalid("pooling", formatted("{} is no pooling", static_cast<int>(o.pooling)));
+  if (static_cast<std::size_t>(o.scale_at) >= std::size(kScaleAtNames)) {
     return invalid("scale_at", formatted("{} is no place of the scale", static_cast<int>(o.scale_at)));
   }
   if (o.pooling == Pooling::kNone && o.group_tokens != 1) {
@@ -129,8 +136,12 @@ Result<Geometry> Geometry::admit(GeometryOptions options) {
       options.inv_freq.push_back(inv_freq_from_theta(options.rope_theta, pair, options.index_rotary_dim));
     }
   }
+  options.rope_theta = 0.0;
   return Geometry(std::move(options));
 }
+
+std::optional<Pooling> pooling_named(std::string_view name) { return numbered<Pooling>(kPoolingNames, name); }
+std::optional<ScaleAt> scale_at_named(std::string_view name) { return numbered<ScaleAt>(kScaleAtNames, name); }
 
 std::int64_t Geometry::row_width(std::int64_t visible_tokens) const {
   return visible_tokens <= row_capacity() ? visible_tokens : budget_tokens() + tail_tokens(visible_tokens);

@@ -212,5 +212,52 @@ TEST(CheckRun, RefusesByArgumentAndRow) {
   refused({5, kMax}, "visible", "pass the last position");  // anchor + tokens would wrap
 }
 
+TEST(Geometry, ItsOptionsAdmittedAgainGiveAnEqualOne) {
+  GeometryOptions options;
+  options.rope_axes.assign(32, 1);
+  options.scale_at = ScaleAt::kBeforeRelu;
+  const Geometry geometry = *Geometry::admit(options);
+  EXPECT_EQ(*Geometry::admit(geometry.options()), geometry);
+  EXPECT_EQ(geometry.options().value_dim, geometry.head_dim());
+  EXPECT_EQ(geometry.options().inv_freq.size(), 32u);
+  options.value_dim = options.head_dim;
+  EXPECT_EQ(*Geometry::admit(options), geometry) << "a default that is written out";
+}
+
+TEST(Geometry, GeometriesAreEqualInEveryOptionOrDiffer) {
+  const Geometry usual = *Geometry::admit({});
+  int differ = 0;
+  const auto differs = [&](auto change) {
+    GeometryOptions options;
+    change(options);
+    const auto other = Geometry::admit(std::move(options));
+    ASSERT_TRUE(other.ok()) << other.status().message();
+    EXPECT_NE(*other, usual);
+    ++differ;
+  };
+  differs([](GeometryOptions& o) { o.budget_tokens = 4096; });
+  differs([](GeometryOptions& o) { o.query_heads = 12; });
+  differs([](GeometryOptions& o) { o.value_dim = 128; });
+  differs([](GeometryOptions& o) { o.values_alias_keys = true; });
+  differs([](GeometryOptions& o) { o.softmax_scale = 0.5f; });
+  differs([](GeometryOptions& o) { o.rope_theta = 1e6; });
+  differs([](GeometryOptions& o) { o.rope_axes.assign(32, 0); });
+  differs([](GeometryOptions& o) { o.norm_eps = 1e-5f; });
+  differs([](GeometryOptions& o) { o.relu = false; });
+  differs([](GeometryOptions& o) { o.scale_at = ScaleAt::kNowhere; });
+  differs([](GeometryOptions& o) { o.kv_dtype = DType::kBf16; });
+  differs([](GeometryOptions& o) { o.index_dtype = DType::kF16; });
+  EXPECT_EQ(differ, 12);
+}
+
+TEST(Geometry, EveryNameIsThatOfItsNumberAndOfNoOther) {
+  for (const std::string_view name : kScaleAtNames) EXPECT_EQ(scale_at_name(*scale_at_named(name)), name);
+  for (const std::string_view name : kPoolingNames) EXPECT_EQ(pooling_name(*pooling_named(name)), name);
+  EXPECT_EQ(scale_at_named("before_relu"), ScaleAt::kBeforeRelu);
+  EXPECT_EQ(pooling_named("none"), Pooling::kNone);
+  EXPECT_FALSE(scale_at_named("").has_value());
+  EXPECT_FALSE(pooling_named("Mean").has_value());
+}
+
 }  // namespace
 }  // namespace seriatim

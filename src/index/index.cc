@@ -111,7 +111,7 @@ Status out_of_memory() { return Status::error(Code::kOutOfMemory, "scratch", "sc
 
 std::int64_t panel_bytes(const Geometry& geometry, std::int64_t groups) {
   const std::int64_t panels = groups / kPanel + (groups % kPanel != 0 ? 1 : 0);
-  return panels * kPanel * geometry.index_dim() * dtype_bytes(geometry.index_dtype());
+  return row_bytes(geometry.index_dtype(), panels * kPanel * geometry.index_dim());
 }
 
 std::int64_t pool_scratch_floats(const Geometry& geometry) {

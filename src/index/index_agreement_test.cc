@@ -141,8 +141,8 @@ TEST_P(IndexAgreement, OnOddShapesOfEveryDtypeInRowsAndInLanesOfAPanel) {
           for (const bool lanes : {false, true}) {
             const std::int64_t lane = lanes ? random.below(16 - groups + 1) : 0;
             const std::int64_t count = 16 * shape.dim + 5;
-            task.group_stride_bytes = (lanes ? 1 : shape.dim) * dtype_bytes(dtype);
-            task.dim_stride_bytes = (lanes ? 16 : 1) * dtype_bytes(dtype);
+            task.group_stride_bytes = row_bytes(dtype, lanes ? 1 : shape.dim);
+            task.dim_stride_bytes = row_bytes(dtype, lanes ? 16 : 1);
             const Pooled got = pool_into(pool_kernels(kernels_), task, dtype, lane, count);
             const Pooled want = pool_into(pool_reference(), task, dtype, lane, count);
             ASSERT_FALSE(want.memory.untouched());

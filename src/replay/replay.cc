@@ -6,6 +6,7 @@
 #include <new>
 #include <optional>
 
+#include "base/distance.hpp"
 #include "base/float_environment.hpp"
 #include "capture/filled_cache.hpp"
 #include "replay/digest.hpp"
@@ -152,9 +153,9 @@ class Player {
       float expected = 0.0f;
       std::memcpy(&expected, capture_.expected_output.data + i * 4, sizeof expected);
       const double difference =
-          std::fabs(static_cast<double>(output[static_cast<std::size_t>(i)]) - static_cast<double>(expected)) / scale;
-      if (difference > largest || std::isnan(difference)) {
-        largest = std::isnan(difference) ? INFINITY : difference;
+          distance_over(static_cast<double>(output[static_cast<std::size_t>(i)]), static_cast<double>(expected), scale);
+      if (difference > largest) {
+        largest = difference;
         if (worst_query != nullptr) *worst_query = i / width;
       }
     }

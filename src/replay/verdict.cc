@@ -4,6 +4,7 @@
 #include <cmath>
 #include <vector>
 
+#include "base/distance.hpp"
 #include "base/format.hpp"
 #include "seriatim/row.hpp"
 
@@ -18,13 +19,6 @@ std::vector<std::int64_t> groups_of(const Geometry& geometry, VisibleRun run, st
     groups.push_back((row[i] - run.anchor) / geometry.group_tokens());
   }
   return groups;
-}
-
-double relative_distance(float score, float cut) {
-  if (score == cut) return 0.0;
-  const double a = score;
-  const double b = cut;
-  return std::fabs(a - b) / std::max(std::fabs(a), std::fabs(b));
 }
 
 RowVerdict wrong(std::string reason, std::int64_t group, double margin = INFINITY) {
@@ -68,7 +62,8 @@ RowVerdict judge_row(const Geometry& geometry, VisibleRun run, std::span<const s
   for (const std::int64_t group : our_groups) cut = std::min(cut, scores[static_cast<std::size_t>(group)]);
   double worst = 0.0;
   for (const std::int64_t group : differing) {
-    const double distance = relative_distance(scores[static_cast<std::size_t>(group)], cut);
+    const double distance =
+        relative_distance(static_cast<double>(scores[static_cast<std::size_t>(group)]), static_cast<double>(cut));
     if (!(distance <= margin)) {
       return wrong(formatted("group {} scores {}, the cut is {}", group, scores[static_cast<std::size_t>(group)], cut),
                    group, distance);

@@ -288,7 +288,7 @@ TEST_P(ScoreAgreement, TheLargestMagnitudeIsThatOfTheDefinition) {
       for (std::int64_t g = 0; g < groups; ++g) {
         for (std::int64_t i = 0; i < 5; ++i)
           expected =
-              std::max(expected, std::fabs(load_element(problem.pooled.group(g) + i * 16 * dtype_bytes(dtype), dtype)));
+              std::max(expected, std::fabs(load_element(problem.pooled.group(g) + row_bytes(dtype, i * 16), dtype)));
       }
       ASSERT_GT(expected, 0.0f);
       const AlignedBuffer<std::byte> edge(score_edge_bytes(problem.geometry));

@@ -80,7 +80,7 @@ void pack_head_weights(const ConstTensor& head_weights, float* packed) {
 }
 
 std::int64_t score_edge_bytes(const Geometry& geometry) {
-  return Panels::kLanes * geometry.index_dim() * dtype_bytes(geometry.index_dtype());
+  return row_bytes(geometry.index_dtype(), Panels::kLanes * geometry.index_dim());
 }
 
 float max_abs_of_panels(const ScoreKernels& kernels, const PooledKeys& pooled, std::int64_t first_panel,

@@ -39,7 +39,7 @@ class Panels {
   const std::byte* at(std::int64_t panel) const {
     const std::int64_t slot = pooled_.first_slot - lead_ + panel * kLanes;
     return pooled_.pages[slot / pooled_.page_groups] + pooled_.offset_bytes +
-           slot % pooled_.page_groups * pooled_.dim * dtype_bytes(pooled_.dtype);
+           row_bytes(pooled_.dtype, slot % pooled_.page_groups * pooled_.dim);
   }
 
   // `panel` where all of its lanes may be read; else a copy in `edge`, whose other lanes are zero.

@@ -23,7 +23,7 @@ float head_score(const Geometry& geometry, float dot, float inverse_sqrt_dim) {
 
 void score_ref(const Geometry& geometry, ConstTensor query, ConstTensor head_weights, const PooledKeys& pooled,
                std::span<float> scores) {
-  const std::int64_t stride = PooledKeys::kPanelGroups * dtype_bytes(pooled.dtype);
+  const std::int64_t stride = row_bytes(pooled.dtype, PooledKeys::kPanelGroups);
   const float sqrt_dim = std::sqrt(static_cast<float>(geometry.index_dim()));
   const float inverse_sqrt_dim = static_cast<float>(1.0 / std::sqrt(static_cast<double>(geometry.index_dim())));
   for (std::int64_t g = 0; g < pooled.groups; ++g) {

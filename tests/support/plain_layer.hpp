@@ -76,13 +76,13 @@ class PlainLayer {
 
   void place(const HostTensor& from, std::int64_t offset_bytes, std::int64_t dim) {
     const ConstTensor view = from.view();
-    const std::int64_t row_bytes = dim * dtype_bytes(geometry_.kv_dtype());
+    const std::int64_t bytes_per_row = row_bytes(geometry_.kv_dtype(), dim);
     for (std::int64_t t = 0; t < view.shape[0]; ++t) {
       const std::int64_t slot = view_.first_slot + t;
       std::byte* page = memory_[static_cast<std::size_t>(slot / view_.page_tokens)]->data() + offset_bytes;
       for (std::int64_t h = 0; h < geometry_.kv_heads(); ++h) {
-        std::memcpy(page + (h * view_.page_tokens + slot % view_.page_tokens) * row_bytes, view.at(t, h),
-                    static_cast<std::size_t>(row_bytes));
+        std::memcpy(page + (h * view_.page_tokens + slot % view_.page_tokens) * bytes_per_row, view.at(t, h),
+                    static_cast<std::size_t>(bytes_per_row));
       }
     }
   }

@@ -6,38 +6,17 @@
 #include "base/admit.hpp"
 #include "base/format.hpp"
 #include "base/half.hpp"
+#include "base/magnitude.hpp"
 #include "seriatim/row.hpp"
 
 namespace seriatim {
 namespace {
 
 // An all-ones exponent means infinity or NaN. The loop has no exit, so that it becomes vector code.
-template <typename Bits>
-bool all_finite(const std::byte* row, std::int64_t elements, Bits exponent) {
-  std::uint32_t found = 0;
-  for (std::int64_t i = 0; i < elements; ++i) {
-    Bits bits = 0;
-    std::memcpy(&bits, row + i * static_cast<std::int64_t>(sizeof bits), sizeof bits);
-    found |= static_cast<std::uint32_t>((bits & exponent) == exponent);
-  }
-  return found == 0;
-}
-
 // False where elements are strided too: the slow look decides then.
 bool surely_finite(const std::byte* row, std::int64_t elements, DType dtype, std::int64_t stride_bytes) {
-  if (stride_bytes != dtype_bytes(dtype)) return false;
-  switch (dtype) {
-    case DType::kF32:
-      return all_finite<std::uint32_t>(row, elements, 0x7f800000u);
-    case DType::kBf16:
-      return all_finite<std::uint16_t>(row, elements, 0x7f80u);
-    case DType::kF16:
-      return all_finite<std::uint16_t>(row, elements, 0x7c00u);
-    case DType::kI32:
-    case DType::kI64:
-      break;
-  }
-  return false;
+  return stride_bytes == dtype_bytes(dtype) &&
+         std::isfinite(row_kernels(default_kernels()).largest(row, elements, dtype));
 }
 
 Status admit_query(const Geometry& geometry, const ConstTensor& query, std::int64_t row_number) {

@@ -215,7 +215,7 @@ class AttendAgreement : public ::testing::TestWithParam<std::string> {
       EXPECT_TRUE(same(attend.run_heads(kernels()), want)) << what << ", some heads at a time";
       compared.values += want.output.elements();
     }
-    if (kernels().reduce_splits != nullptr &&
+    if (kernels().reduces_splits() &&
         std::none_of(attend.rows.begin(), attend.rows.end(), [](const auto& row) { return row.empty(); })) {
       for (const std::int64_t at_once : {1, 3}) {
         EXPECT_TRUE(same(attend.run_splits(kernels(), at_once), want)) << what << ", " << at_once << " splits at once";
@@ -237,7 +237,7 @@ TEST_P(AttendAgreement, TheForcedImplementationIsTheOneThatRuns) {
   };
   EXPECT_EQ(lower(kernels().name), GetParam());
   EXPECT_EQ(&kernels() == &reference(), is_reference());
-  EXPECT_EQ(kernels().reduce_splits == nullptr, is_reference());
+  EXPECT_EQ(kernels().reduces_splits(), !is_reference());
 }
 
 TEST_P(AttendAgreement, OnOddShapesOfEveryDtype) {

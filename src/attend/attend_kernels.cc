@@ -1,7 +1,6 @@
 #include "attend/attend_kernels.hpp"
 
 #include "attend/attend_ref.hpp"
-#include "attend/attend_simd.hpp"
 
 namespace seriatim {
 namespace {
@@ -29,13 +28,12 @@ void fold_partials_of_ref(const AttendBlock& block, const float* partials, std::
 
 }  // namespace
 
-const AttendKernels& attend_kernels(Kernels kernels) {
-  static const AttendKernels reference{.name = "reference",
-                                       .attend_block = attend_block_ref,
-                                       .split_partial = split_partial_of_ref,
-                                       .fold_partials = fold_partials_of_ref};
-  const AttendKernels* simd = attend_simd(kernels);
-  return simd == nullptr ? reference : *simd;
+const AttendKernels& attend_reference() {
+  static constexpr AttendKernels kTable{.name = "reference",
+                                        .attend_block = attend_block_ref,
+                                        .split_partial = split_partial_of_ref,
+                                        .fold_partials = fold_partials_of_ref};
+  return kTable;
 }
 
 std::int64_t attend_partial_floats(const Geometry& geometry) {

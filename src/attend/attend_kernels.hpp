@@ -36,7 +36,7 @@ inline constexpr std::int64_t kHeadUnit = 16;
 struct AttendKernels {
   std::string_view name;  // of what really runs: Highway's name of the instruction set, or "reference"
   void (*attend_block)(const AttendBlock& block);
-  // The same for one query in two steps, so that its splits can be reduced at once; null in the reference.
+  // The same for one query in two steps, so that its splits can be reduced at once; see reduces_splits().
   // Each split first .. first + count - 1 is reduced to a partial of its own: partials[count][kernel_partial_floats].
   void (*reduce_splits)(const AttendBlock& block, std::int64_t first, std::int64_t count, float* partials) = nullptr;
   // Folds those partials, in order, into `total` (kernel_partial_floats), which the first split begins, and writes
@@ -50,6 +50,9 @@ struct AttendKernels {
   // the layer's geometry, the sinks, the heads and the query's output, lse and overflow are used.
   // Takes   spare: 2 * kernel_partial_floats
   void (*fold_partials)(const AttendBlock& block, const float* partials, std::int64_t count, float* spare) = nullptr;
+
+  // Whether reduce_splits and fold_splits are there.
+  bool reduces_splits() const { return reduce_splits != nullptr; }
 };
 
 // A partial's parts, in the memory of one.
@@ -63,6 +66,7 @@ struct PartialParts {
 };
 
 const AttendKernels& attend_kernels(Kernels kernels);
+const AttendKernels& attend_reference();
 
 // The most queries of one block: enough that their heads fill the registers.
 std::int64_t block_queries(const Geometry& geometry);

@@ -1,4 +1,4 @@
-#include "attend/attend_simd.hpp"
+#include "attend/attend_kernels.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "attend/attend_simd.cc"
@@ -53,13 +53,10 @@ void fold_partials(const AttendBlock& block, const float* partials, std::int64_t
   Block<StoredF32>(block).fold_partials(partials, count, spare);
 }
 
-const AttendKernels* attend_table() {
-  static const AttendKernels kernels{
-      hwy::TargetName(HWY_TARGET), attend_block, reduce_splits, fold_splits, split_partial, fold_partials};
-  return &kernels;
-}
+SERIATIM_KERNEL_TABLE(AttendKernels, attend_table, attend_block, reduce_splits, fold_splits, split_partial,
+                      fold_partials)
 #else
-const AttendKernels* attend_table() { return nullptr; }
+SERIATIM_NO_KERNEL_TABLE(AttendKernels, attend_table)
 #endif
 
 }  // namespace seriatim::HWY_NAMESPACE
@@ -67,14 +64,5 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include "base/kernel_dispatch.hpp"
-
-namespace seriatim {
-
-HWY_EXPORT(attend_table);
-
-const AttendKernels* attend_simd(Kernels kernels) {
-  return kernels.is_reference() ? nullptr : SERIATIM_DISPATCH(attend_table, kernels.target())();
-}
-
-}  // namespace seriatim
+SERIATIM_KERNEL_FAMILY(AttendKernels, attend_table, attend_kernels, attend_reference)
 #endif  // HWY_ONCE

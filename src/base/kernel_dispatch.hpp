@@ -24,3 +24,17 @@ namespace seriatim {
 #endif
 
 }  // namespace seriatim
+
+// The one definition of a family's choice, inside HWY_ONCE and at file scope: `choose(Kernels)` gives the table that
+// `table()` made for the instruction set, or the reference where that set has none.
+#define SERIATIM_KERNEL_FAMILY(Table, table, choose, reference)             \
+  namespace seriatim {                                                      \
+  namespace {                                                               \
+  HWY_EXPORT(table);                                                        \
+  }                                                                         \
+  const Table& choose(Kernels kernels) {                                    \
+    if (kernels.is_reference()) return reference();                         \
+    const Table* const made = SERIATIM_DISPATCH(table, kernels.target())(); \
+    return made == nullptr ? reference() : *made;                           \
+  }                                                                         \
+  }

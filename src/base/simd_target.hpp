@@ -8,3 +8,14 @@
 #else
 #define SERIATIM_HAS_SIMD 1
 #endif
+
+// The table of one family for the instruction set being compiled: its functions, or none where SERIATIM_HAS_SIMD is 0.
+#undef SERIATIM_KERNEL_TABLE
+#undef SERIATIM_NO_KERNEL_TABLE
+#define SERIATIM_KERNEL_TABLE(Table, table, ...)                         \
+  const Table* table() {                                                 \
+    static const Table kTable{hwy::TargetName(HWY_TARGET), __VA_ARGS__}; \
+    return &kTable;                                                      \
+  }
+#define SERIATIM_NO_KERNEL_TABLE(Table, table) \
+  const Table* table() { return nullptr; }

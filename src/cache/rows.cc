@@ -12,21 +12,6 @@
 namespace seriatim {
 namespace {
 
-float largest(const std::byte* elements, std::int64_t count, DType dtype) {
-  float most = 0.0f;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float magnitude = std::fabs(load_element(elements + i * dtype_bytes(dtype), dtype));
-    if (!std::isfinite(magnitude)) return std::numeric_limits<float>::infinity();
-    most = std::max(most, magnitude);
-  }
-  return most;
-}
-
-float copy(const std::byte* from, std::int64_t elements, DType dtype, std::byte* to) {
-  std::memcpy(to, from, static_cast<std::size_t>(elements * dtype_bytes(dtype)));
-  return largest(to, elements, dtype);
-}
-
 Status admit_absent(std::string_view name, const ConstTensor& tensor, std::string_view why) {
   if (tensor.empty()) return {};
   return Status::error(Code::kInvalidArgument, name, formatted("{}: {}", name, why));
@@ -85,26 +70,14 @@ Result<std::int64_t> admit_batch(const Geometry& geometry, const LayerLayout& ke
   return tokens;
 }
 
-const RowKernels& row_reference() {
-  static constexpr RowKernels kTable{"reference", copy, largest};
-  return kTable;
-}
-
 float copy_row(const RowKernels& kernels, const std::byte* from, std::int64_t stride_bytes, std::int64_t elements,
                DType dtype, std::byte* to) {
   const std::int64_t element_bytes = dtype_bytes(dtype);
-  if (stride_bytes == element_bytes || elements == 1) return kernels.copy(from, elements, dtype, to);
+  if (stride_bytes == element_bytes || elements == 1) return bound_of(kernels.copy(from, elements, dtype, to));
   for (std::int64_t i = 0; i < elements; ++i) {
     std::memcpy(to + i * element_bytes, from + i * stride_bytes, static_cast<std::size_t>(element_bytes));
   }
-  return kernels.largest(to, elements, dtype);
-}
-
-std::int64_t first_not_finite(const std::byte* row, std::int64_t elements, DType dtype) {
-  for (std::int64_t i = 0; i < elements; ++i) {
-    if (!std::isfinite(load_element(row + i * dtype_bytes(dtype), dtype))) return i;
-  }
-  return -1;
+  return bound_of(kernels.largest(to, elements, dtype));
 }
 
 Status not_finite(std::string_view tensor, std::int64_t token, std::int64_t element) {

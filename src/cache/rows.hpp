@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <string_view>
 
+#include "base/magnitude.hpp"
 #include "cache/layout.hpp"
-#include "cache/row_kernels.hpp"
 #include "seriatim/cache.hpp"
 
 namespace seriatim {
@@ -20,9 +20,6 @@ Result<std::int64_t> admit_batch(const Geometry& geometry, const LayerLayout& ke
 // Gives   the largest magnitude; infinity if one is not finite, and it has been copied all the same.
 float copy_row(const RowKernels& kernels, const std::byte* from, std::int64_t stride_bytes, std::int64_t elements,
                DType dtype, std::byte* to);
-
-// The first of `elements` dense elements of a float dtype that is infinite or NaN, or -1.
-std::int64_t first_not_finite(const std::byte* row, std::int64_t elements, DType dtype);
 
 Status not_finite(std::string_view tensor, std::int64_t token, std::int64_t element);
 

@@ -40,8 +40,8 @@ class Judge {
     XXH3_64bits_update(&state_, chunk.data(), chunk.size());
     const bool floats = dtype != DType::kI32;
     if (floats)
-      largest_ =
-          std::max(largest_, rules_.kernels.largest(chunk.data(), std::ssize(chunk) / dtype_bytes(dtype), dtype));
+      largest_ = std::max(
+          largest_, bound_of(rules_.kernels.largest(chunk.data(), std::ssize(chunk) / dtype_bytes(dtype), dtype)));
     if (fault_ >= 0 || rules_.may_overflow || (floats && std::isfinite(largest_))) return;
     const std::int64_t found = first_fault(chunk, dtype);
     if (found >= 0) fault_ = offset + found;

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
+#include "base/magnitude.hpp"
 #include "cache/layout.hpp"
-#include "cache/row_kernels.hpp"
 #include "cache_file/opened.hpp"
 
 namespace seriatim {

@@ -1,10 +1,9 @@
 #include "capture/filled_cache.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "base/half.hpp"
+#include "base/magnitude.hpp"
 
 namespace seriatim {
 namespace {
@@ -56,16 +55,10 @@ ConstTensor rows_of(const ConstTensor& batch, std::int64_t first, std::int64_t c
 }
 
 double largest_value(const Capture& capture) {
-  const ConstTensor& values = capture.values.empty() ? capture.keys : capture.values;
-  double largest = 0.0;
-  for (std::int64_t t = 0; t < values.shape[0]; ++t) {
-    for (std::int64_t h = 0; h < values.shape[1]; ++h) {
-      for (std::int64_t i = 0; i < capture.geometry.value_dim(); ++i) {
-        largest = std::max(largest, std::fabs(static_cast<double>(load_element(values.at(t, h, i), values.dtype))));
-      }
-    }
-  }
-  return largest > 0.0 ? largest : 1.0;
+  ConstTensor values = capture.values.empty() ? capture.keys : capture.values;
+  values.shape[2] = capture.geometry.value_dim();
+  const float largest = largest_magnitude(values);
+  return largest > 0.0f ? static_cast<double>(largest) : 1.0;
 }
 
 }  // namespace seriatim

@@ -5,6 +5,7 @@
 
 #include "base/distance.hpp"
 #include "base/format.hpp"
+#include "base/magnitude.hpp"
 #include "base/ulp_distance.hpp"
 #include "seriatim/row.hpp"
 
@@ -44,20 +45,17 @@ struct RowDistance {
 
 int significand_bits(DType dtype) { return dtype == DType::kF32 ? 24 : dtype == DType::kF16 ? 11 : 8; }
 
-double largest_of(std::span<const float> values) {
-  double largest = 0.0;
-  for (const float value : values) largest = std::max(largest, std::fabs(static_cast<double>(value)));
-  return largest;
-}
-
 RowDistance measure(std::span<const float> theirs, std::span<const float> ours, std::span<const double> exact,
                     std::size_t head_dim, DType dtype, double scale) {
   RowDistance row;
   double ulp = 0.0;
   for (std::size_t i = 0; i < theirs.size(); ++i) {
     if (i % head_dim == 0) {
-      const double largest = largest_of(ours.subspan(i, head_dim));
-      ulp = f32_ulp_at(largest > 0.0 ? largest : scale) * std::ldexp(1.0, 24 - significand_bits(dtype));
+      const float largest =
+          row_kernels(default_kernels())
+              .largest(std::as_bytes(ours.subspan(i)).data(), static_cast<std::int64_t>(head_dim), DType::kF32);
+      ulp = f32_ulp_at(largest > 0.0f ? static_cast<double>(largest) : scale) *
+            std::ldexp(1.0, 24 - significand_bits(dtype));
     }
     const auto their = static_cast<double>(theirs[i]);
     const auto our = static_cast<double>(ours[i]);

@@ -23,7 +23,7 @@ namespace seriatim::HWY_NAMESPACE {
 
 #if !SERIATIM_HAS_SIMD
 
-const PoolKernels* pool_table() { return nullptr; }
+SERIATIM_NO_KERNEL_TABLE(PoolKernels, pool_table)
 
 #else
 
@@ -238,10 +238,7 @@ std::int64_t sincos(const float* angles, std::int64_t count, float* sines, float
   return static_cast<std::int64_t>(sincos_all(angles, static_cast<std::size_t>(count), sines, cosines));
 }
 
-const PoolKernels* pool_table() {
-  static const PoolKernels table{hwy::TargetName(HWY_TARGET), pool, sincos};
-  return &table;
-}
+SERIATIM_KERNEL_TABLE(PoolKernels, pool_table, pool, sincos)
 
 #endif  // SERIATIM_HAS_SIMD
 
@@ -250,17 +247,5 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include "base/kernel_dispatch.hpp"
-
-namespace seriatim {
-namespace {
-
-HWY_EXPORT(pool_table);
-
-}  // namespace
-
-const PoolKernels& pool_kernels(Kernels kernels) {
-  return kernels.is_reference() ? pool_reference() : *SERIATIM_DISPATCH(pool_table, kernels.target())();
-}
-
-}  // namespace seriatim
+SERIATIM_KERNEL_FAMILY(PoolKernels, pool_table, pool_kernels, pool_reference)
 #endif  // HWY_ONCE

@@ -292,11 +292,13 @@ TEST_P(ScoreAgreement, TheLargestMagnitudeIsThatOfTheDefinition) {
       }
       ASSERT_GT(expected, 0.0f);
       const AlignedBuffer<std::byte> edge(score_edge_bytes(problem.geometry));
-      EXPECT_EQ(max_abs_of_panels(kernels(), problem.pooled, 0, Panels(problem.pooled).count(), edge.data()), expected);
+      EXPECT_EQ(
+          max_abs_of_panels(row_kernels(GetParam()), problem.pooled, 0, Panels(problem.pooled).count(), edge.data()),
+          expected);
       store_element(const_cast<std::byte*>(problem.pooled.group(groups - 1)), dtype,
                     std::numeric_limits<float>::quiet_NaN());
-      EXPECT_TRUE(
-          std::isnan(max_abs_of_panels(kernels(), problem.pooled, 0, Panels(problem.pooled).count(), edge.data())));
+      EXPECT_TRUE(std::isnan(
+          max_abs_of_panels(row_kernels(GetParam()), problem.pooled, 0, Panels(problem.pooled).count(), edge.data())));
     }
   }
 }

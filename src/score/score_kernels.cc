@@ -48,16 +48,6 @@ void score(const ScoreBlock& block) {
   }
 }
 
-float max_abs(const std::byte* elements, std::int64_t count, DType dtype) {
-  float largest = 0.0f;
-  for (std::int64_t i = 0; i < count; ++i) {
-    const float magnitude = std::fabs(load_element(elements + i * dtype_bytes(dtype), dtype));
-    if (!(magnitude <= largest)) largest = magnitude;
-    if (std::isnan(magnitude)) break;
-  }
-  return largest;
-}
-
 }  // namespace
 
 const std::byte* Panels::whole(std::int64_t panel, std::byte* edge) const {
@@ -83,20 +73,17 @@ std::int64_t score_edge_bytes(const Geometry& geometry) {
   return row_bytes(geometry.index_dtype(), Panels::kLanes * geometry.index_dim());
 }
 
-float max_abs_of_panels(const ScoreKernels& kernels, const PooledKeys& pooled, std::int64_t first_panel,
+float max_abs_of_panels(const RowKernels& kernels, const PooledKeys& pooled, std::int64_t first_panel,
                         std::int64_t panels, std::byte* edge) {
   const Panels held(pooled);
   float largest = 0.0f;
-  for (std::int64_t p = first_panel; p < first_panel + panels; ++p) {
-    const float magnitude = kernels.max_abs(held.whole(p, edge), held.elements(), held.dtype());
-    if (!(magnitude <= largest)) largest = magnitude;
-    if (std::isnan(largest)) break;
-  }
+  for (std::int64_t p = first_panel; p < first_panel + panels; ++p)
+    largest = larger_magnitude(largest, kernels.largest(held.whole(p, edge), held.elements(), held.dtype()));
   return largest;
 }
 
 const ScoreKernels& score_reference() {
-  static constexpr ScoreKernels kTable{"reference", pack, score, max_abs};
+  static constexpr ScoreKernels kTable{"reference", pack, score};
   return kTable;
 }
 

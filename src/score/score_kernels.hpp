@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/magnitude.hpp"
 #include "seriatim/geometry.hpp"
 #include "seriatim/index.hpp"
 #include "seriatim/kernels.hpp"
@@ -75,8 +76,6 @@ struct ScoreKernels {
   void (*pack)(const ConstTensor& queries, float* packed);
   // Gives   the scores of every group in the panels, by score_ref's bits.
   void (*score)(const ScoreBlock& block);
-  // The largest magnitude of dense elements; NaN if there is one, 0 if there are none.
-  float (*max_abs)(const std::byte* elements, std::int64_t count, DType dtype);
 };
 
 const ScoreKernels& score_kernels(Kernels kernels);
@@ -86,7 +85,7 @@ const ScoreKernels& score_reference();
 void pack_head_weights(const ConstTensor& head_weights, float* packed);
 
 // The largest magnitude in the panels, `edge` as in ScoreBlock.
-float max_abs_of_panels(const ScoreKernels& kernels, const PooledKeys& pooled, std::int64_t first_panel,
+float max_abs_of_panels(const RowKernels& kernels, const PooledKeys& pooled, std::int64_t first_panel,
                         std::int64_t panels, std::byte* edge);
 
 }  // namespace seriatim

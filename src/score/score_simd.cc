@@ -14,13 +14,14 @@
 #include <hwy/cache_control.h>
 #include <hwy/highway.h>
 
+#include "base/simd_target.hpp"
+
 HWY_BEFORE_NAMESPACE();
 namespace seriatim::HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || HWY_HAVE_SCALABLE || (HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2)
+#if !SERIATIM_HAS_SIMD
 
-// No fused multiply-add, or vectors of no fixed size: never offered.
-const ScoreKernels* score_table() { return nullptr; }
+SERIATIM_NO_KERNEL_TABLE(ScoreKernels, score_table)
 
 #else
 
@@ -288,70 +289,14 @@ void pack(const ConstTensor& queries, float* packed) {
   }
 }
 
-// Without its sign an IEEE number orders as its bits do, with NaN above all.
-template <class T>
-HWY_INLINE T max_magnitude(const T* elements, std::int64_t count) {
-  const hn::ScalableTag<T> d;
-  constexpr T kMagnitude = static_cast<T>(~T{0}) >> 1;
-  const auto mask = hn::Set(d, kMagnitude);
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  auto largest = hn::Zero(d);
-  auto second = hn::Zero(d);
-  std::int64_t i = 0;
-  for (; i + 2 * lanes <= count; i += 2 * lanes) {
-    largest = hn::Max(largest, hn::And(mask, hn::LoadU(d, elements + i)));
-    second = hn::Max(second, hn::And(mask, hn::LoadU(d, elements + i + lanes)));
-  }
-  HWY_ALIGN T all[hn::MaxLanes(d)];
-  hn::Store(hn::Max(largest, second), d, all);
-  T result = *std::max_element(all, all + lanes);
-  for (; i < count; ++i) {
-    T element;
-    std::memcpy(&element, elements + i, sizeof element);
-    result = std::max(result, static_cast<T>(element & kMagnitude));
-  }
-  return result;
-}
+SERIATIM_KERNEL_TABLE(ScoreKernels, score_table, pack, score)
 
-float max_abs(const std::byte* elements, std::int64_t count, DType dtype) {
-  const auto* halves = reinterpret_cast<const std::uint16_t*>(elements);
-  switch (dtype) {
-    case DType::kF32:
-      return std::bit_cast<float>(max_magnitude(reinterpret_cast<const std::uint32_t*>(elements), count));
-    case DType::kBf16:
-      return from_bf16(max_magnitude(halves, count));
-    case DType::kF16:
-      return from_f16(max_magnitude(halves, count));
-    case DType::kI32:
-    case DType::kI64:
-      break;
-  }
-  return std::numeric_limits<float>::quiet_NaN();
-}
-
-const ScoreKernels* score_table() {
-  static const ScoreKernels table{hwy::TargetName(HWY_TARGET), pack, score, max_abs};
-  return &table;
-}
-
-#endif  // fused multiply-add
+#endif  // SERIATIM_HAS_SIMD
 
 }  // namespace seriatim::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include "base/kernel_dispatch.hpp"
-
-namespace seriatim {
-namespace {
-
-HWY_EXPORT(score_table);
-
-}  // namespace
-
-const ScoreKernels& score_kernels(Kernels kernels) {
-  return kernels.is_reference() ? score_reference() : *SERIATIM_DISPATCH(score_table, kernels.target())();
-}
-
-}  // namespace seriatim
+SERIATIM_KERNEL_FAMILY(ScoreKernels, score_table, score_kernels, score_reference)
 #endif  // HWY_ONCE

@@ -22,15 +22,15 @@
 // foreach_target comes first: it includes this file once per instruction set.
 #include <hwy/highway.h>
 
+#include "base/simd_target.hpp"
 #include "select/cut-inl.hpp"
 
 HWY_BEFORE_NAMESPACE();
 namespace seriatim::HWY_NAMESPACE {
 
-#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128 || (HWY_ARCH_X86 && HWY_TARGET > HWY_AVX2)
+#if !SERIATIM_HAS_SIMD
 
-// Where the other modules run the reference, so does this one.
-const SelectKernels* select_table() { return nullptr; }
+SERIATIM_NO_KERNEL_TABLE(SelectKernels, select_table)
 
 #else
 
@@ -310,29 +310,14 @@ Selected select(const SelectTask& task) {
 
 }  // namespace
 
-const SelectKernels* select_table() {
-  static const SelectKernels table{hwy::TargetName(HWY_TARGET), select};
-  return &table;
-}
+SERIATIM_KERNEL_TABLE(SelectKernels, select_table, select)
 
-#endif  // fused multiply-add
+#endif  // SERIATIM_HAS_SIMD
 
 }  // namespace seriatim::HWY_NAMESPACE
 HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include "base/kernel_dispatch.hpp"
-
-namespace seriatim {
-namespace {
-
-HWY_EXPORT(select_table);
-
-}  // namespace
-
-const SelectKernels& select_kernels(Kernels kernels) {
-  return kernels.is_reference() ? select_reference() : *SERIATIM_DISPATCH(select_table, kernels.target())();
-}
-
-}  // namespace seriatim
+SERIATIM_KERNEL_FAMILY(SelectKernels, select_table, select_kernels, select_reference)
 #endif  // HWY_ONCE

@@ -120,7 +120,7 @@ bool too_few_pairs(const AttendBatch& batch, const HostScratch& work) {
   const std::int64_t concurrency = work.concurrency();
   const std::int64_t pairs = batch.table.queries() * batch.geometry().kv_heads();
   return concurrency > 1 && pairs < kFewPairsPerWorker * concurrency && pairs % concurrency != 0 &&
-         attend_kernels(work.kernels).reduce_splits != nullptr;
+         attend_kernels(work.kernels).reduces_splits();
 }
 
 // For few pairs that have many query heads: a unit is some heads of one pair. Each reads the whole row, which then lies

@@ -19,7 +19,11 @@ namespace {
 class Planner {
  public:
   Planner(const PlanBatch& batch, HostScratch& scratch)
-      : batch_(batch), geometry_(batch.geometry()), work_(scratch), kernels_(score_kernels(scratch.kernels)) {
+      : batch_(batch),
+        geometry_(batch.geometry()),
+        work_(scratch),
+        kernels_(score_kernels(scratch.kernels)),
+        row_kernels_(row_kernels(scratch.kernels)) {
     batch_.table.cut([&](const AskPart& part) { return shape_of(part).block_queries; });
     for (std::int64_t b = 0; b < blocks(); ++b) all_work_ += work_of(b);
   }
@@ -78,6 +82,7 @@ class Planner {
     return {batch_,
             part.ask,
             kernels_,
+            row_kernels_,
             shape_of(batch_.table[part.ask]),
             part.first,
             part.count,
@@ -167,16 +172,14 @@ class Planner {
     seen.groups = groups_of(ask, 0, batch_.table[ask].queries);
     if (seen.groups == 0) return 0.0f;
     for (WorkerScratch& worker : work_.workers) worker.plan.largest = 0.0f;
-    const auto keep = [](float& largest, float magnitude) {
-      if (!(magnitude <= largest)) largest = magnitude;  // NaN stays
-    };
     for_panels(Panels(seen).count(), Panels::kLanes * geometry_.index_dim(),
                [&](std::int64_t first, std::int64_t panels, int worker) {
-                 keep(scratch(worker).largest,
-                      max_abs_of_panels(kernels_, seen, first, panels, scratch(worker).edge.data()));
+                 PlanScratch& own = scratch(worker);
+                 own.largest = larger_magnitude(own.largest,
+                                                max_abs_of_panels(row_kernels_, seen, first, panels, own.edge.data()));
                });
     float largest = 0.0f;
-    for (const WorkerScratch& worker : work_.workers) keep(largest, worker.plan.largest);
+    for (const WorkerScratch& worker : work_.workers) largest = larger_magnitude(largest, worker.plan.largest);
     return largest;
   }
 
@@ -232,6 +235,7 @@ class Planner {
   const Geometry& geometry_;
   HostScratch& work_;
   const ScoreKernels& kernels_;
+  const RowKernels& row_kernels_;
   std::int64_t all_work_ = 0;
   FirstFault nan_scores_;
 };

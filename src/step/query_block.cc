@@ -24,10 +24,12 @@ PooledKeys first_groups(const PooledKeys& pooled, std::int64_t groups) {
 
 }  // namespace
 
-QueryBlock::QueryBlock(const PlanBatch& batch, std::size_t ask, const ScoreKernels& kernels, const PlanShape& shape,
-                       std::int64_t first, std::int64_t count, std::int64_t groups, PlanScratch& scratch)
+QueryBlock::QueryBlock(const PlanBatch& batch, std::size_t ask, const ScoreKernels& kernels, const RowKernels& rows,
+                       const PlanShape& shape, std::int64_t first, std::int64_t count, std::int64_t groups,
+                       PlanScratch& scratch)
     : geometry_(batch.geometry()),
       kernels_(kernels),
+      rows_(rows),
       ask_(ask),
       first_(first),
       count_(count),
@@ -46,7 +48,7 @@ void QueryBlock::pack() const {
 bool QueryBlock::cannot_overflow(float largest) const {
   const std::int64_t heads = geometry_.index_heads();
   const auto* queries = reinterpret_cast<const std::byte*>(scratch_.queries.data());
-  const float query = kernels_.max_abs(queries, count_ * heads * geometry_.index_dim(), DType::kF32);
+  const float query = rows_.largest(queries, count_ * heads * geometry_.index_dim(), DType::kF32);
   const double dot =
       static_cast<double>(geometry_.index_dim()) * static_cast<double>(query) * static_cast<double>(largest);
   if (!(dot < kSafe)) return false;
@@ -83,7 +85,7 @@ std::span<const float> QueryBlock::scores(std::int64_t index, std::int64_t group
 
 bool QueryBlock::has_nan(std::span<const float> scores) const {
   const auto* bytes = reinterpret_cast<const std::byte*>(scores.data());
-  return std::isnan(kernels_.max_abs(bytes, static_cast<std::int64_t>(scores.size()), DType::kF32));
+  return std::isnan(rows_.largest(bytes, static_cast<std::int64_t>(scores.size()), DType::kF32));
 }
 
 }  // namespace seriatim

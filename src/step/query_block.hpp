@@ -16,8 +16,8 @@ class QueryBlock {
  public:
   // Takes   groups: of the furthest query, 0 where none needs scores; scratch: of the worker that packs, for the scores
   // too
-  QueryBlock(const PlanBatch& batch, std::size_t ask, const ScoreKernels& kernels, const PlanShape& shape,
-             std::int64_t first, std::int64_t count, std::int64_t groups, PlanScratch& scratch);
+  QueryBlock(const PlanBatch& batch, std::size_t ask, const ScoreKernels& kernels, const RowKernels& rows,
+             const PlanShape& shape, std::int64_t first, std::int64_t count, std::int64_t groups, PlanScratch& scratch);
   QueryBlock(const QueryBlock&) = delete;
   QueryBlock& operator=(const QueryBlock&) = delete;
 
@@ -47,6 +47,7 @@ class QueryBlock {
  private:
   const Geometry& geometry_;
   const ScoreKernels& kernels_;
+  const RowKernels& rows_;
   const std::size_t ask_;
   const std::int64_t first_;
   const std::int64_t count_;

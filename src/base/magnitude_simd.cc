@@ -1,9 +1,10 @@
 #include <cstring>
 
-#include "cache/row_kernels.hpp"
+#include "base/half.hpp"
+#include "base/magnitude.hpp"
 
 #undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "cache/rows_simd.cc"
+#define HWY_TARGET_INCLUDE "base/magnitude_simd.cc"
 #include <hwy/foreach_target.h>
 // foreach_target comes first: it includes this file once per instruction set.
 #include <hwy/highway.h>
@@ -15,7 +16,7 @@ namespace seriatim::HWY_NAMESPACE {
 
 #if !SERIATIM_HAS_SIMD
 
-const RowKernels* row_table() { return nullptr; }
+SERIATIM_NO_KERNEL_TABLE(RowKernels, row_table)
 
 #else
 
@@ -72,19 +73,26 @@ std::uint32_t take_row(const std::byte* from, std::int64_t bytes, std::byte* to)
   return even.bits();
 }
 
+// Of the bits of an element.
+float value_of(std::uint32_t bits, DType dtype) {
+  std::byte element[sizeof bits];
+  std::memcpy(element, &bits, sizeof bits);  // little-endian: a half's bits come first
+  return load_element(element, dtype);
+}
+
 template <bool kCopy>
 float take_row_of(const std::byte* from, std::int64_t elements, DType dtype, std::byte* to) {
   switch (dtype) {
 #define SERIATIM_ROW(kind, Bits) \
   case kind:                     \
-    return magnitude_of(take_row<kCopy, Bits>(from, elements * static_cast<std::int64_t>(sizeof(Bits)), to), kind);
+    return value_of(take_row<kCopy, Bits>(from, elements * static_cast<std::int64_t>(sizeof(Bits)), to), kind);
     SERIATIM_ROW_KERNELS(SERIATIM_ROW)
 #undef SERIATIM_ROW
     case DType::kI32:
     case DType::kI64:
       break;
   }
-  return 0.0f;
+  return std::numeric_limits<float>::quiet_NaN();
 }
 
 float copy(const std::byte* from, std::int64_t elements, DType dtype, std::byte* to) {
@@ -95,10 +103,7 @@ float largest(const std::byte* elements, std::int64_t count, DType dtype) {
   return take_row_of<false>(elements, count, dtype, nullptr);
 }
 
-const RowKernels* row_table() {
-  static const RowKernels table{hwy::TargetName(HWY_TARGET), copy, largest};
-  return &table;
-}
+SERIATIM_KERNEL_TABLE(RowKernels, row_table, copy, largest)
 
 #endif  // SERIATIM_HAS_SIMD
 
@@ -107,17 +112,5 @@ HWY_AFTER_NAMESPACE();
 
 #if HWY_ONCE
 #include "base/kernel_dispatch.hpp"
-
-namespace seriatim {
-namespace {
-
-HWY_EXPORT(row_table);
-
-}  // namespace
-
-const RowKernels& row_kernels(Kernels kernels) {
-  return kernels.is_reference() ? row_reference() : *SERIATIM_DISPATCH(row_table, kernels.target())();
-}
-
-}  // namespace seriatim
+SERIATIM_KERNEL_FAMILY(RowKernels, row_table, row_kernels, row_reference)
 #endif  // HWY_ONCE

@@ -1,13 +1,17 @@
 // Every implementation copies rows and finds their largest magnitude as the scalar one does: odd lengths, all dtypes,
 // faults in every place.
+#include "base/magnitude.hpp"
+
 #include <gtest/gtest.h>
 
 #include <cctype>
+#include <cmath>
+#include <limits>
 #include <random>
 #include <string>
 #include <vector>
 
-#include "cache/rows.hpp"
+#include "base/half.hpp"
 
 namespace seriatim {
 namespace {
@@ -33,6 +37,32 @@ std::vector<std::byte> finite_row(std::int64_t elements, DType dtype, std::mt199
   return row;
 }
 
+bool same(float a, float b) { return a == b || (std::isnan(a) && std::isnan(b)); }
+
+TEST(Magnitude, ANaNIsAboveAllAndStays) {
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float infinite = std::numeric_limits<float>::infinity();
+  EXPECT_TRUE(std::isnan(larger_magnitude(nan, 1.0f)));
+  EXPECT_TRUE(std::isnan(larger_magnitude(infinite, nan)));
+  EXPECT_EQ(larger_magnitude(1.0f, infinite), infinite);
+  EXPECT_EQ(bound_of(nan), infinite);
+  EXPECT_EQ(bound_of(2.0f), 2.0f);
+}
+
+TEST(Magnitude, IsThatOfAViewWhateverItsStrides) {
+  const float values[] = {1.0f, -7.0f, 2.0f, 3.0f, -4.0f, 100.0f};
+  ConstTensor view = dense_view(static_cast<const void*>(values), DType::kF32, {2, 3});
+  EXPECT_EQ(largest_magnitude(view), 100.0f);
+  view.shape[1] = 2;
+  EXPECT_EQ(largest_magnitude(view), 7.0f);
+  ConstTensor turned = view;
+  std::swap(turned.shape[0], turned.shape[1]);
+  std::swap(turned.stride_bytes[0], turned.stride_bytes[1]);
+  EXPECT_EQ(largest_magnitude(turned), 7.0f);
+  view.shape[0] = 0;
+  EXPECT_EQ(largest_magnitude(view), 0.0f);
+}
+
 TEST_P(RowsAgreement, OnEveryLengthAndFault) {
   std::mt19937 random(1);
   std::int64_t rows = 0;
@@ -50,9 +80,10 @@ TEST_P(RowsAgreement, OnEveryLengthAndFault) {
         std::vector<std::byte> got(row.size() + 64, std::byte{0x5a});
         std::vector<std::byte> want = got;
         const float largest = kernels_.copy(begin, elements, dtype, got.data() + 1);
-        EXPECT_EQ(largest, row_reference().copy(begin, elements, dtype, want.data() + 1));
+        EXPECT_TRUE(same(largest, row_reference().copy(begin, elements, dtype, want.data() + 1)));
         ASSERT_EQ(got, want) << elements;
-        EXPECT_EQ(kernels_.largest(begin, elements, dtype), largest);
+        EXPECT_TRUE(same(kernels_.largest(begin, elements, dtype), largest));
+        EXPECT_EQ(std::isnan(largest), elements > 0 && std::isnan(fault));
         EXPECT_EQ(std::isfinite(largest), elements == 0 || std::isfinite(fault));
         if (!std::isfinite(largest)) {
           EXPECT_EQ(first_not_finite(begin, elements, dtype), place);

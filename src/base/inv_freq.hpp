@@ -20,7 +20,7 @@ inline TwoDouble log_two_double(double x) {
   // log m = 2 atanh(s) = 2 (s + s^3/3 + s^5/5 + ...), s = (m - 1) / (m + 1), s^2 < 2^-5.
   const TwoDouble s = two_sum(m, -1.0) / two_sum(m, 1.0);
   const TwoDouble square = s * s;
-  TwoDouble sum;
+  TwoDouble sum{0.0, 0.0};
   for (double odd = 43.0; odd >= 1.0; odd -= 2.0) sum = square * sum + TwoDouble{1.0, 0.0} / TwoDouble{odd, 0.0};
   return TwoDouble{static_cast<double>(exponent), 0.0} * kLn2 + TwoDouble{2.0, 0.0} * s * sum;
 }

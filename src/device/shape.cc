@@ -2,10 +2,20 @@
 
 #include <cmath>
 
+#include "seriatim/attend.hpp"
+
 namespace seriatim::device {
 
 static_assert(sizeof(LayerArgs) == 10 * 8 && sizeof(ShapeArgs) == 10 * 8 + 8 * 4,
               "no padding that another compiler could lay out otherwise");
+
+// The kernels' numbers are the host's.
+static_assert(DTYPE_F32 == static_cast<int>(DType::kF32) && DTYPE_BF16 == static_cast<int>(DType::kBf16) &&
+              DTYPE_F16 == static_cast<int>(DType::kF16));
+static_assert(SCALE_AFTER_SUM == static_cast<int>(ScaleAt::kAfterSum) &&
+              SCALE_BEFORE_RELU == static_cast<int>(ScaleAt::kBeforeRelu) &&
+              SCALE_AFTER_RELU == static_cast<int>(ScaleAt::kAfterRelu));
+static_assert(SPLIT_ENTRIES == kSplitEntries && PANEL_GROUPS == PooledKeys::kPanelGroups);
 
 ShapeArgs shape_args(const Geometry& geometry) {
   ShapeArgs shape{};

@@ -13,7 +13,6 @@ namespace {
 
 using device::Kernel;
 
-constexpr std::int64_t kBlockHeads = 16;  // BLOCK_HEADS of the kernels
 
 // Every element as f32, dense: exact.
 void widen(const ConstTensor& from, float* to) {
@@ -58,7 +57,7 @@ Status DeviceWorkspace::Impl::launch_row(std::int64_t count, const device::Layer
 Status DeviceWorkspace::Impl::launch_attend(const device::DeviceLayer& layer, const device::Buffer& memory,
                                             std::int64_t count, DType output_dtype, bool has_sinks) {
   Device::Impl& driver = device->impl();
-  const std::int64_t blocks = geometry.kv_heads() * device::groups_of(geometry.heads_per_kv(), kBlockHeads);
+  const std::int64_t blocks = geometry.kv_heads() * device::groups_of(geometry.heads_per_kv(), BLOCK_HEADS);
   if (Status s = driver.launch(*program, Kernel::kSplits, {splits, blocks, count}, memory, layer.in_use().tokens.buffer,
                                queries, rows, widths, partials, layer.args, shape, splits);
       !s.ok()) {

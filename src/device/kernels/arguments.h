@@ -1,3 +1,14 @@
+// Numbers that the host's enums and constants have too; src/device/shape.cc holds them together.
+#define DTYPE_F32 0
+#define DTYPE_BF16 1
+#define DTYPE_F16 2
+#define SCALE_AFTER_SUM 0
+#define SCALE_BEFORE_RELU 1
+#define SCALE_AFTER_RELU 2
+#define SPLIT_ENTRIES 128  // of a row, one chain
+#define PANEL_GROUPS 16    // pooled keys that lie side by side
+#define BLOCK_HEADS 16     // query heads of one work-group
+
 // What kernels are told of a layer, by value. Read by the host's compiler too, so that the two layouts are one.
 
 // Where a layer's state lies. Offsets are bytes from a page's start; a table has each page's place in the device's

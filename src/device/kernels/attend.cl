@@ -2,8 +2,6 @@
 // kv head; a second kernel folds the splits of one head in their order. A lane is a row entry while logits are formed,
 // a value dim while values are summed; the denominator is a chain of its own.
 
-#define SPLIT_ENTRIES 128
-#define BLOCK_HEADS 16
 #define PARTIAL_HEAD 3  // maximum, denominator, whether a logit was not finite; then the sums
 
 KERNEL void attend_splits(GLOBAL const u8* memory, GLOBAL const i64* token_pages, GLOBAL const f32* queries,

@@ -7,7 +7,7 @@ FN i64 token_at(GLOBAL const i64* pages, const LayerArgs* layer, i64 token) {
 FN i64 pooled_at(GLOBAL const i64* pages, const LayerArgs* layer, i64 index_dim, i64 group) {
   const i64 slot = layer->first_group_slot + group;
   const i64 in_page = slot % layer->page_groups;
-  const i64 element = in_page / 16 * (16 * index_dim) + in_page % 16;
+  const i64 element = in_page / PANEL_GROUPS * (PANEL_GROUPS * index_dim) + in_page % PANEL_GROUPS;
   return pages[slot / layer->page_groups] + layer->pooled_offset + element * bytes_of(INDEX_DTYPE);
 }
 
@@ -20,7 +20,7 @@ KERNEL void pool_groups(GLOBAL u8* memory, GLOBAL const i64* token_pages, GLOBAL
   const i64 first_token = group * shape.group_tokens;
   const i64 element = bytes_of(INDEX_DTYPE);
   GLOBAL u8* x = memory + pooled_at(pooled_pages, &layer, shape.index_dim, group);
-  const i64 stride = 16 * element;
+  const i64 stride = PANEL_GROUPS * element;
 
   // What is stored is rounded to the index dtype at each step, so the panel itself can hold every step.
   f32 squares = 0.0f;
@@ -51,7 +51,7 @@ KERNEL void pool_groups(GLOBAL u8* memory, GLOBAL const i64* token_pages, GLOBAL
       at = *(GLOBAL const i32*)(memory + triple + 4 * axes[i]);
     }
     f32 cosine = 0.0f;
-    f32 sine = sincos32((f32)at * inv_freq[i], &cosine);
+    f32 sine = sincos32_of((f32)at * inv_freq[i], &cosine);
     sine = round_as(INDEX_DTYPE, sine);
     cosine = round_as(INDEX_DTYPE, cosine);
     const f32 first = load_as(INDEX_DTYPE, x + i * stride);

@@ -14,7 +14,7 @@ KERNEL void score_groups(GLOBAL const u8* memory, GLOBAL const i64* pooled_pages
   const i64 groups = visible[query] / shape.group_tokens;
   if (group >= groups || !needs_scores(groups, shape.budget_groups, exclude_nan)) return;
   GLOBAL const u8* key = memory + pooled_at(pooled_pages, &layer, shape.index_dim, group);
-  const i64 stride = 16 * bytes_of(INDEX_DTYPE);
+  const i64 stride = PANEL_GROUPS * bytes_of(INDEX_DTYPE);
   GLOBAL const f32* q = queries + query * shape.index_heads * shape.index_dim;
   f32 sum = 0.0f;
   for (i64 first = 0; first < shape.index_heads; first += HEADS_AT_ONCE) {
@@ -31,11 +31,11 @@ KERNEL void score_groups(GLOBAL const u8* memory, GLOBAL const i64* pooled_pages
     }
     for (i32 h = 0; h < HEADS_AT_ONCE && first + h <= last; ++h) {
       f32 value = dots[h];
-      if (shape.scale_at == 1) value = value * shape.inverse_sqrt_dim;
+      if (shape.scale_at == SCALE_BEFORE_RELU) value = value * shape.inverse_sqrt_dim;
       if (shape.relu != 0) value = value < 0.0f ? 0.0f : value;
-      if (shape.scale_at == 2) value = value * shape.inverse_sqrt_dim;
+      if (shape.scale_at == SCALE_AFTER_RELU) value = value * shape.inverse_sqrt_dim;
       sum = weighted != 0 ? FMA32(head_weights[query * shape.index_heads + first + h], value, sum) : sum + value;
     }
   }
-  scores[query * score_stride + group] = shape.scale_at == 0 ? DIV32(sum, shape.sqrt_dim) : sum;
+  scores[query * score_stride + group] = shape.scale_at == SCALE_AFTER_SUM ? DIV32(sum, shape.sqrt_dim) : sum;
 }

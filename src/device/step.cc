@@ -13,7 +13,6 @@ namespace {
 
 using device::Kernel;
 
-
 // Every element as f32, dense: exact.
 void widen(const ConstTensor& from, float* to) {
   for (std::int64_t a = 0; a < from.shape[0]; ++a) {

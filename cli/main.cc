@@ -1,7 +1,9 @@
 // seriatim: deterministic sparse attention from the command line.
 #include <CLI/CLI.hpp>
+#include <cstddef>
 #include <cstdio>
 #include <map>
+#include <memory>
 #include <new>
 #include <sstream>
 
@@ -153,7 +155,20 @@ std::string version() {
   return text + ')';
 }
 
+// Given back when memory is refused for the first time: what is destroyed on the way out may need some (JSON does).
+std::unique_ptr<char[]> last_memory;
+
+void refuse_memory() {
+  last_memory.reset();
+  std::set_new_handler(nullptr);
+  throw std::bad_alloc();
+}
+
 int dispatch(int argc, char** argv) try {
+  constexpr std::size_t kLastMemoryBytes = std::size_t{1} << 20;
+  last_memory = std::make_unique<char[]>(kLastMemoryBytes);
+  std::set_new_handler(refuse_memory);
+
   CLI::App app("Deterministic sparse attention: top-k chooses the set, time chooses the order.", "seriatim");
   app.set_version_flag("--version", version);
   app.require_subcommand(1);

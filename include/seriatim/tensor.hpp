@@ -28,7 +28,7 @@ constexpr std::int64_t dtype_bytes(DType dtype) {
   return 0;
 }
 
-// Bytes of so many elements that lie one behind the other. The product of admitted extents; see checked_row_bytes.
+// Bytes of so many elements that lie one behind the other. The product must be one of admitted extents.
 constexpr std::int64_t row_bytes(DType dtype, std::int64_t elements) { return elements * dtype_bytes(dtype); }
 
 // "f32", "bf16", "f16", "i32", "i64".

@@ -34,6 +34,9 @@ class TbbExecutor final : public Executor {
   }
   int concurrency() const override { return arena_.max_concurrency(); }
   void run(std::int64_t units, Task& task) override {
+    // oneTBB hands the caller's modes to its workers: a trap among them would spring on a worker's old x87 flags,
+    // outside of any task.
+    DefaultFloatEnvironment environment;
     std::atomic<std::int64_t> next{0};
     const auto drain = [&](int worker) {
       for (std::int64_t unit = next++; unit < units; unit = next++) task.run(unit, worker);
@@ -76,6 +79,7 @@ Executor& serial_executor() {
 }
 
 std::unique_ptr<Executor> make_executor(int threads) {
+  DefaultFloatEnvironment environment;  // an arena keeps the modes of the thread that made it
   try {
     auto executor = std::make_unique<TbbExecutor>(threads);
     // An arena of one slot keeps a second for calls from further threads, whose worker would not be below one.

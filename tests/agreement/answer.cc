@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "agreement/borrowed_side.hpp"
 #include "agreement/device_side.hpp"
 #include "agreement/kernel_access.hpp"
 #include "base/format.hpp"
@@ -30,6 +31,25 @@ HostTensor pick(const HostTensor& from, const std::vector<std::int64_t>& rows) {
                 static_cast<std::size_t>(view.stride_bytes[0]));
   }
   return picked;
+}
+
+ConstTensor slice(ConstTensor tensor, std::int64_t first, std::int64_t count) {
+  if (tensor.empty()) return tensor;
+  tensor.data = tensor.at(first);
+  tensor.shape[0] = count;
+  return tensor;
+}
+
+std::span<const std::int64_t> slice(std::span<const std::int64_t> positions, std::int64_t first, std::int64_t count) {
+  return positions.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
+}
+
+IndexQueries slice(const IndexQueries& of, std::int64_t first, std::int64_t count) {
+  return {slice(of.queries, first, count), slice(of.head_weights, first, count), slice(of.positions, first, count)};
+}
+
+AttendQueries slice(const AttendQueries& of, std::int64_t first, std::int64_t count) {
+  return {slice(of.queries, first, count), slice(of.positions, first, count), of.sinks};
 }
 
 // One problem in one way.
@@ -76,6 +96,8 @@ class Run {
     CacheOptions options;
     options.layers[0].index_norm_weight = p_.norm_weight;
     options.capacity_tokens = p_.tokens() + 64 * 16 * g_.group_tokens();
+    options.index_only = way_.memory != Memory::kCache;
+    if (options.index_only) borrowed_.emplace(p_, way_.memory);
     if (!way_.device.backend.empty()) {
       auto side = in_foreign([&] { return make_device_side(way_.device, p_); });
       if (!side.ok()) return side.status();
@@ -92,7 +114,7 @@ class Run {
     auto engine = Engine::host(*executor_, way_.kernels);
     if (!engine.ok()) return engine.status();
     engine_.emplace(*std::move(engine));
-    if (Status s = engine_->reserve(g_, {p_.tokens(), 2 * p_.count(), 1}); !s.ok()) return s;
+    if (Status s = engine_->reserve(g_, {p_.tokens(), 2 * p_.count(), 2 * p_.count()}); !s.ok()) return s;
     return check_kernels(way_.kernels);
   }
 
@@ -102,8 +124,8 @@ class Run {
     if (!transaction.ok()) return transaction.status();
     TokenBatch batch;
     batch.first_position = p_.anchor + first;
-    batch.keys = p_.keys.rows(first, tokens);
-    if (!g_.values_alias_keys()) batch.values = p_.values.rows(first, tokens);
+    if (!borrowed_) batch.keys = p_.keys.rows(first, tokens);
+    if (!borrowed_ && !g_.values_alias_keys()) batch.values = p_.values.rows(first, tokens);
     batch.index_keys = p_.index_keys.rows(first, tokens);
     if (!p_.coordinates.empty()) batch.coordinates = p_.coordinates.data() + first;
     if (Status s = in_foreign([&] { return transaction->append(sequence_, 0, batch); }); !s.ok()) return s;
@@ -116,7 +138,9 @@ class Run {
       if (device_ != nullptr) {
         if (Status s = in_foreign([&] { return device_->stage(*layer); }); !s.ok()) return s;
       }
-      if (Status s = ask_in_batches(*layer, asked); !s.ok()) return s;
+      const auto asked_layer = borrowed_ ? borrowed_->view(*layer) : layer;
+      if (!asked_layer.ok()) return asked_layer.status();
+      if (Status s = ask_in_batches(*asked_layer, asked); !s.ok()) return s;
     }
     return transaction->commit();
   }
@@ -159,11 +183,16 @@ class Run {
       if (!all.ok()) return all.status();
       scores = *std::move(all);
     } else {
-      const auto planning = [&] { return engine_->plan(layer, index, NanPolicy::kRefuse, rows); };
+      const std::int64_t each = way_.batch == Batch::kAsks ? 1 : count;
+      std::vector<PlanAsk> plans;
+      std::vector<AttendAsk> attends;
+      for (std::int64_t first = 0; first < count; first += each) {
+        plans.push_back({&layer, slice(index, first, each)});
+        attends.push_back({&layer, slice(queries, first, each)});
+      }
+      const auto planning = [&] { return engine_->plan(plans, NanPolicy::kRefuse, rows); };
       if (Status s = in_foreign(planning); !s.ok()) return s;
-      const auto attending_rows = [&] {
-        return engine_->attend(layer, queries, rows, output.writable(), lse.writable());
-      };
+      const auto attending_rows = [&] { return engine_->attend(attends, rows, output.writable(), lse.writable()); };
       if (Status s = in_foreign(attending_rows); !s.ok()) return s;
       scores = score_all(way_.kernels, layer, index_queries.view(), or_nothing(head_weights), positions);
     }
@@ -244,7 +273,8 @@ class Run {
   std::unique_ptr<Executor> made_;  // by this run
   Executor* executor_;
   bool touched_ = false;
-  std::unique_ptr<DeviceSide> device_;  // null: the host computes
+  std::unique_ptr<DeviceSide> device_;    // null: the host computes
+  std::optional<BorrowedSide> borrowed_;  // none: the cache keeps keys and values
   std::unique_ptr<Cache> cache_;
   SequenceId sequence_ = 0;
   std::optional<Engine> engine_;
@@ -280,6 +310,9 @@ std::string Way::name() const {
                          : formatted("{}, {} thread{}", kernels.name(), threads, threads == 1 ? "" : "s");
   if (batch == Batch::kAlone) name += ", each query alone";
   if (batch == Batch::kNeighbours) name += ", among neighbours";
+  if (batch == Batch::kAsks) name += ", an ask each among neighbours";
+  if (memory == Memory::kArray) name += ", borrowed arrays";
+  if (memory == Memory::kPages) name += ", borrowed pages";
   if (foreign != Foreign::kNone) {
     name += formatted(", {} in the process", testing::foreign_name(foreign));
     if (pool == Pool::kDuring) name += ", a pool made then";

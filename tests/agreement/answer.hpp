@@ -22,6 +22,14 @@ enum class Batch : std::uint8_t {
   kTogether,    // all queries of a step in one call
   kAlone,       // a call per query
   kNeighbours,  // in another order, each more than once
+  kAsks,        // as kNeighbours, an ask for each, all in one call
+};
+
+// Who keeps the keys and values.
+enum class Memory : std::uint8_t {
+  kCache,  // a cache, and the index
+  kArray,  // the caller, as arrays; the index alone is a cache's
+  kPages,  // the caller, in pages of 16 tokens
 };
 
 // On the first device of a backend that keeps the bits, by work-groups of so many lanes; "emulated" is CUDA without a
@@ -43,6 +51,7 @@ struct Way {
   Executor* executor = nullptr;
   int threads = 1;
   Batch batch = Batch::kTogether;
+  Memory memory = Memory::kCache;
   DeviceWay device = {};                               // with a backend: there, not on the host
   testing::Foreign foreign = testing::Foreign::kNone;  // what other software left the calling thread in
   Pool pool = Pool::kBefore;

@@ -54,10 +54,19 @@ std::vector<Way> Checker::ways() const {
     for (std::size_t i = 1; i < kThreads.size(); ++i) {
       ways.push_back({.kernels = kernels, .executor = executors_[i].get(), .threads = kThreads[i]});
     }
-    for (const Batch batch : {Batch::kAlone, Batch::kNeighbours}) {
+    for (const Batch batch : {Batch::kAlone, Batch::kNeighbours, Batch::kAsks}) {
       ways.push_back(plain);
       ways.back().batch = batch;
     }
+    for (const Memory memory : {Memory::kArray, Memory::kPages}) {
+      ways.push_back(plain);
+      ways.back().memory = memory;
+    }
+    // What an engine does: many asks over pages of its own, shared out among threads, as tokens come.
+    ways.push_back({.kernels = kernels, .executor = executors_[1].get(), .threads = kThreads[1]});
+    ways.back().batch = Batch::kAsks;
+    ways.back().memory = Memory::kPages;
+    ways.back().chunk = 5;
     for (const std::int64_t chunk : {1, 2, 3, 5, 64}) {
       ways.push_back(plain);
       ways.back().chunk = chunk;

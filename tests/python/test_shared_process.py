@@ -263,3 +263,29 @@ def test_a_subinterpreter_refuses_the_extension_and_the_process_goes_on():
     finally:
         interpreters.destroy(made)
     assert seriatim.select(np.ones((1, 9), np.float32), budget_tokens=8).counts.tolist() == [8]
+
+
+def test_flush_to_zero_in_the_process_changes_neither_rows_nor_bits():
+    torch = pytest.importorskip("torch")
+    scores = np.zeros((1, 64), np.float32)
+    scores[0, 40] = 1e-40  # a subnormal: the best group
+    random = np.random.default_rng(1)
+    keys, values, queries = (random.standard_normal(shape).astype(np.float32)
+                             for shape in ((200, 1, 8), (200, 1, 8), (40, 2, 8)))
+    values *= np.float32(1e-38)  # outputs are subnormal
+
+    def answers(engine):
+        rows = np.tile(np.arange(200, dtype=np.int32), (40, 1)), np.full(40, 200, np.int32)
+        output = seriatim.attend(queries, keys, values, rows, engine=engine)
+        return seriatim.select(scores, group_tokens=1, budget_tokens=4).positions[0].tolist(), output.tobytes()
+
+    before = seriatim.Engine(threads=2)
+    usual = answers(before)
+    assert usual[0] == [0, 1, 2, 40] and 0 < np.abs(np.frombuffer(usual[1], np.float32)).max() < 1e-37
+    torch.set_flush_denormal(True)
+    try:
+        during = seriatim.Engine(threads=2)
+        assert answers(before) == answers(during) == answers(seriatim.Engine(threads=1)) == usual
+    finally:
+        torch.set_flush_denormal(False)
+    assert answers(during) == usual

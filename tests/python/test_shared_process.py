@@ -218,13 +218,17 @@ def test_an_interrupt_arrives_after_the_call_and_harms_nothing():
     out = tuple(np.zeros_like(one) for one in wanted)
     interrupted = False
     timer = threading.Timer(0.002, lambda: os.kill(os.getpid(), signal.SIGINT))
+    former = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     try:
         timer.start()
-        while True:
+        end = time.monotonic() + 60
+        while time.monotonic() < end:
             seriatim.select(scores, budget_tokens=64, out=out)
     except KeyboardInterrupt:
         interrupted = True
-    timer.join()
+    finally:
+        timer.join()
+        signal.signal(signal.SIGINT, former)
     assert interrupted
     seriatim.select(scores, budget_tokens=64, out=out)
     assert all(one.tobytes() == other.tobytes() for one, other in zip(out, wanted))

@@ -54,6 +54,14 @@ struct ConstRows {
   }
 };
 
+// The best groups of a layer for Q queries, with their scores: what several layers' answers are merged from.
+struct Candidates {
+  std::int32_t* groups = nullptr;  // [Q][stride]: ascending, counted from the layer's anchor
+  float* scores = nullptr;         // [Q][stride]
+  std::int64_t stride = 0;         // at least B / r
+  std::int32_t* counts = nullptr;  // [Q]: min(K, G), less where NaN groups are excluded
+};
+
 struct IndexQueries {
   ConstTensor queries;                      // [Q, index_heads, index_dim] in index_dtype, finished
   ConstTensor head_weights;                 // [Q, index_heads] f32, or empty
@@ -174,6 +182,20 @@ class Engine {
   // Errors  as attend(), for sinks, output and lse. InvalidArgument: partials of another size. Unsupported: a device.
   Status fold_partials(const Geometry& geometry, std::span<const float> partials, std::int64_t splits,
                        std::span<const float> sinks, Tensor output, Tensor lse);
+
+  // The same, not finished: all splits of Q queries, in order, after the sinks, as one partial per query. Folded as the
+  // first of later splits (without the sinks) it gives the bits of having folded all of them at once.
+  // Gives   states [Q][attend_partial_floats(geometry)]; an empty partial where nothing was folded
+  // Errors  as fold_partials(). InvalidArgument: queries negative, states of another size.
+  Status fold_state(const Geometry& geometry, std::span<const float> partials, std::int64_t splits,
+                    std::span<const float> sinks, std::int64_t queries, std::span<float> states);
+
+  // plan() short of the rows, for a caller that holds a sequence in several layers: the top-K of a union is the top-K
+  // of the parts' top-Ks. Every query is scored, whether or not all its groups fit the budget. Nothing is added to
+  // done().
+  // Gives   candidates of all queries of all asks
+  // Errors  as plan(), for candidates instead of rows. Unsupported: a device.
+  Status plan_candidates(std::span<const PlanAsk> asks, NanPolicy nan, const Candidates& candidates);
 
   WorkDone done() const;  // the sum over all plan() calls that succeeded
   void clear_done();

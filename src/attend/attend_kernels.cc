@@ -23,6 +23,7 @@ void split_partial_of_ref(const AttendBlock& block, std::int64_t split, float*, 
 }
 
 void fold_partials_of_ref(const AttendBlock& block, const float* partials, std::int64_t count, float*) {
+  if (block.state != nullptr) return fold_state_ref(problem_of(block), partials, count, block.state);
   block.queries[0].overflow = fold_partials_ref(problem_of(block), partials, count);
 }
 

@@ -26,6 +26,7 @@ struct AttendBlock {
   std::span<BlockQuery> queries;  // 1 .. block_queries(geometry)
   std::span<const float> sinks;   // [query_heads] or empty
   float* scratch = nullptr;       // attend_block_floats(geometry, queries.size())
+  float* state = nullptr;         // where fold_partials puts what it folded, as a partial; null: it is finished
   // Of the kv head's query heads those from here on, a multiple of kHeadUnit, and how many; 0: all. Not in the
   // reference.
   std::int64_t first_head = 0;
@@ -46,8 +47,9 @@ struct AttendKernels {
   // One query's split, reduced to the block's heads of a partial as attend.hpp lays it out.
   // Takes   spare: kernel_partial_floats
   void (*split_partial)(const AttendBlock& block, std::int64_t split, float* spare, float* partial) = nullptr;
-  // Folds `count` such partials of one query, which lie one after the other, and writes output and lse. Of the block
-  // the layer's geometry, the sinks, the heads and the query's output, lse and overflow are used.
+  // Folds `count` such partials of one query, which lie one after the other, and writes output and lse, or the state
+  // where the block has one. Of the block the layer's geometry, the sinks, the heads and the query's output, lse and
+  // overflow are used.
   // Takes   spare: 2 * kernel_partial_floats
   void (*fold_partials)(const AttendBlock& block, const float* partials, std::int64_t count, float* spare) = nullptr;
 

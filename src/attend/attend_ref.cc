@@ -161,43 +161,74 @@ std::int64_t attend_kv_head_ref(const AttendProblem& problem) {
   return first_overflow;
 }
 
+namespace {
+
+// Folds one head's `count` partials into `total`, in order. Gives false if a logit of theirs was not finite.
+bool fold_head(const Geometry& geometry, std::int64_t head, const float* partials, std::int64_t count, float* spare,
+               Partial& total) {
+  const std::int64_t value_dim = geometry.value_dim();
+  bool finite = true;
+  for (std::int64_t s = 0; s < count; ++s) {
+    const PartialParts<const float> parts(geometry, partials + s * attend_partial_floats(geometry));
+    if (parts.den[head] == 0.0f) continue;  // past the row's end
+    Partial split{.max = parts.max[head], .den = parts.den[head], .sums = spare, .any = true};
+    std::copy_n(parts.sums + head * value_dim, value_dim, split.sums);
+    finite = finite && !std::isnan(split.max);
+    fold(total, split, value_dim);
+  }
+  return finite;
+}
+
+// One head of a partial. NaN in all places where `finite` is false.
+void put_partial(const Geometry& geometry, std::int64_t head, const Partial& one, bool finite, float* partial) {
+  constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+  const PartialParts<float> parts(geometry, partial);
+  float* sums = parts.sums + head * geometry.value_dim();
+  parts.max[head] = !finite ? kNaN : one.any ? one.max : -std::numeric_limits<float>::infinity();
+  parts.den[head] = !finite ? kNaN : one.any ? one.den : 0.0f;
+  if (!finite || !one.any) {
+    std::fill_n(sums, geometry.value_dim(), finite ? 0.0f : kNaN);
+  } else if (sums != one.sums) {
+    std::copy_n(one.sums, geometry.value_dim(), sums);
+  }
+}
+
+}  // namespace
+
 void split_partial_ref(const AttendProblem& problem, std::int64_t split, float* partial) {
   const Geometry& geometry = *problem.layer->geometry;
   const std::int64_t heads = geometry.heads_per_kv();
-  const std::int64_t value_dim = geometry.value_dim();
   const Scratch scratch = Scratch::of(problem);
-  const PartialParts<float> parts(geometry, partial);
   const auto first = static_cast<std::size_t>(split * kSplitEntries);
   const auto entries = problem.row.subspan(first, std::min<std::size_t>(kSplitEntries, problem.row.size() - first));
   read_tile(*problem.layer, problem.kv_head, entries, scratch.tile);
   for (std::int64_t head = problem.kv_head * heads; head < (problem.kv_head + 1) * heads; ++head) {
-    Partial one{.sums = parts.sums + head * value_dim};
+    Partial one{.sums = PartialParts<float>(geometry, partial).sums + head * geometry.value_dim()};
     const bool finite =
         reduce_split(problem, head, scratch.tile, static_cast<std::int64_t>(entries.size()), scratch.logits, one);
-    constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-    parts.max[head] = finite ? one.max : kNaN;
-    parts.den[head] = finite ? one.den : kNaN;
-    if (!finite) std::fill_n(one.sums, value_dim, kNaN);
+    put_partial(geometry, head, one, finite, partial);
+  }
+}
+
+void fold_state_ref(const AttendProblem& problem, const float* partials, std::int64_t count, float* state) {
+  const Geometry& geometry = *problem.layer->geometry;
+  const std::int64_t heads = geometry.heads_per_kv();
+  const Scratch scratch = Scratch::of(problem);
+  for (std::int64_t head = problem.kv_head * heads; head < (problem.kv_head + 1) * heads; ++head) {
+    Partial total = begin(problem, head, scratch.sums);
+    const bool finite = fold_head(geometry, head, partials, count, scratch.sums + geometry.value_dim(), total);
+    put_partial(geometry, head, total, finite, state);
   }
 }
 
 std::int64_t fold_partials_ref(const AttendProblem& problem, const float* partials, std::int64_t count) {
   const Geometry& geometry = *problem.layer->geometry;
   const std::int64_t heads = geometry.heads_per_kv();
-  const std::int64_t value_dim = geometry.value_dim();
   const Scratch scratch = Scratch::of(problem);
   std::int64_t first_overflow = -1;
   for (std::int64_t head = problem.kv_head * heads; head < (problem.kv_head + 1) * heads; ++head) {
     Partial total = begin(problem, head, scratch.sums);
-    bool finite = true;
-    for (std::int64_t s = 0; s < count; ++s) {
-      const PartialParts<const float> parts(geometry, partials + s * attend_partial_floats(geometry));
-      if (parts.den[head] == 0.0f) continue;  // past the row's end
-      Partial split{.max = parts.max[head], .den = parts.den[head], .sums = scratch.sums + value_dim, .any = true};
-      std::copy_n(parts.sums + head * value_dim, value_dim, split.sums);
-      finite = finite && !std::isnan(split.max);
-      fold(total, split, value_dim);
-    }
+    const bool finite = fold_head(geometry, head, partials, count, scratch.sums + geometry.value_dim(), total);
     if (!write_head(problem, head, total, finite) && first_overflow < 0) first_overflow = head;
   }
   return first_overflow;

@@ -25,6 +25,9 @@ std::int64_t attend_kv_head_ref(const AttendProblem& problem);
 // The kv head's query heads of the partial of one split, which the row has.
 void split_partial_ref(const AttendProblem& problem, std::int64_t split, float* partial);
 
+// The same, folded into a partial that later ones can be folded into; empty where nothing was.
+void fold_state_ref(const AttendProblem& problem, const float* partials, std::int64_t count, float* state);
+
 // The kv head's query heads of `count` partials, folded and written. Gives the first that overflowed, or -1.
 std::int64_t fold_partials_ref(const AttendProblem& problem, const float* partials, std::int64_t count);
 

@@ -89,21 +89,7 @@ class Block {
 
   void split_partial(std::int64_t split, float* spare, float* partial) {
     reduce(split, 1, spare);
-    const Partial own = own_heads(spare);
-    const PartialParts<float> parts(geometry_, partial);
-    for (std::size_t h = 0; h < heads_; ++h) {
-      const auto head = static_cast<std::size_t>(first_head_) + h;
-      float* sums = parts.sums + head * value_dim_;
-      if (own.bad[h] != 0.0f) {  // NaN is not 0
-        constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-        parts.max[head] = parts.den[head] = kNaN;
-        std::fill_n(sums, value_dim_, kNaN);
-        continue;
-      }
-      parts.max[head] = own.max[h];
-      parts.den[head] = own.den[h];
-      dims_in_order<Stored>(own.sums + h * dim_stride_, value_dim_, sums);
-    }
+    put_partial(own_heads(spare), partial);
   }
 
   void fold_partials(const float* partials, std::int64_t count, float* spare) {
@@ -126,7 +112,12 @@ class Block {
         std::copy_n(parts.sums + (first + h) * value_dim_, value_dim_, split.sums + h * dim_stride_);
       fold_partial(split, state);
     }
-    write(block_.queries[0], state);
+    if (block_.state == nullptr) return write(block_.queries[0], state);
+    if (state.any) return put_partial(state.total, block_.state);
+    const PartialParts<float> parts(geometry_, block_.state);
+    std::fill_n(parts.max + first_head_, heads_, -std::numeric_limits<float>::infinity());
+    std::fill_n(parts.den + first_head_, heads_, 0.0f);
+    std::fill_n(parts.sums + static_cast<std::size_t>(first_head_) * value_dim_, heads_ * value_dim_, 0.0f);
   }
 
  private:
@@ -238,6 +229,24 @@ class Block {
     sums_.sum(split, {state.total.sums, dim_stride_, a, b}, fetch_);
     state.any = true;
     state.entries = 0;
+  }
+
+  // The block's heads of a partial as attend.hpp lays it out.
+  void put_partial(const Partial& own, float* partial) const {
+    const PartialParts<float> parts(geometry_, partial);
+    for (std::size_t h = 0; h < heads_; ++h) {
+      const auto head = static_cast<std::size_t>(first_head_) + h;
+      float* sums = parts.sums + head * value_dim_;
+      if (own.bad[h] != 0.0f) {  // NaN is not 0
+        constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
+        parts.max[head] = parts.den[head] = kNaN;
+        std::fill_n(sums, value_dim_, kNaN);
+        continue;
+      }
+      parts.max[head] = own.max[h];
+      parts.den[head] = own.den[h];
+      dims_in_order<Stored>(own.sums + h * dim_stride_, value_dim_, sums);
+    }
   }
 
   // Folds a split that was reduced elsewhere.

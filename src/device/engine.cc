@@ -180,6 +180,8 @@ Status DeviceEngine::admit_count(const AskTable& table) const {
 }
 
 Status DeviceEngine::run(const PlanBatch& batch) {
+  if (batch.candidates != nullptr)
+    return Status::error(Code::kUnsupported, "engine", "engine: candidates are chosen on the host alone");
   if (Status s = admit_count(batch.table); !s.ok()) return s;
   DeviceWorkspace& workspace = find(batch.geometry())->workspace;
   for (std::size_t a = 0; a < batch.asks.size(); ++a) {

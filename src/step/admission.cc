@@ -92,6 +92,8 @@ Status admit_asks(std::span<const Ask> asks, AskTable& table) {
 
 }  // namespace
 
+Status admit_plan_asks(std::span<const PlanAsk> asks, AskTable& table) { return admit_asks(asks, table); }
+
 Status admit_plan(std::span<const PlanAsk> asks, const Rows& rows, AskTable& table) {
   if (Status s = admit_asks(asks, table); !s.ok()) return s;
   const std::int64_t capacity = asks.front().layer->geometry->row_capacity();

@@ -19,6 +19,9 @@ Result<std::int64_t> admit_positions(const LayerView& layer, std::span<const std
 // Errors  InvalidArgument, as Engine::plan, for the first ask at fault and in it the first query.
 Status admit_plan(std::span<const PlanAsk> asks, const Rows& rows, AskTable& table);
 
+// The asks of plan() alone, for candidates.
+Status admit_plan_asks(std::span<const PlanAsk> asks, AskTable& table);
+
 // The same for attend(), but for what admit_rows() looks at. Errors  also NotFinite: sinks.
 Status admit_attend(std::span<const AttendAsk> asks, const ConstRows& rows, const Tensor& output, const Tensor& lse,
                     AskTable& table);

@@ -20,6 +20,7 @@ struct PlanBatch {
   AskTable& table;
   NanPolicy nan;
   Rows rows;
+  const Candidates* candidates = nullptr;  // to be given instead of rows
 
   const Geometry& geometry() const { return *asks.front().layer->geometry; }
   VisibleRun run_of(std::size_t ask, std::int64_t query) const {
@@ -27,7 +28,8 @@ struct PlanBatch {
   }
   // Where everything complete fits the budget the set is known, unless NaN groups must be found to be left out.
   bool needs_scores(std::int64_t visible_tokens) const {
-    return nan == NanPolicy::kExclude || geometry().groups(visible_tokens) > geometry().budget_groups();
+    return candidates != nullptr || nan == NanPolicy::kExclude ||
+           geometry().groups(visible_tokens) > geometry().budget_groups();
   }
 };
 
@@ -56,9 +58,11 @@ struct FoldBatch {
   std::int64_t splits;
   std::span<const float> sinks;
   Tensor output;
-  Tensor lse;  // or empty
+  Tensor lse;               // or empty
+  std::span<float> states;  // [Q][attend_partial_floats], instead of an output; or empty
+  std::int64_t count = -1;  // Q, where there is no output
 
-  std::int64_t queries() const { return output.shape[0]; }
+  std::int64_t queries() const { return count >= 0 ? count : output.shape[0]; }
 };
 
 // What an overflow is called.

@@ -164,6 +164,22 @@ Status Engine::Impl::plan(std::span<const PlanAsk> asks, NanPolicy nan, Rows row
   return {};
 }
 
+Status Engine::Impl::plan_candidates(std::span<const PlanAsk> asks, NanPolicy nan, const Candidates& candidates) {
+  if (asks.empty()) return {};
+  if (Status s = make_table(asks.size()); !s.ok()) return s;
+  if (Status s = admit_plan_asks(asks, table_); !s.ok()) return s;
+  const PlanBatch batch{asks, table_, nan, {}, &candidates};
+  const bool memory = candidates.groups != nullptr && candidates.scores != nullptr && candidates.counts != nullptr;
+  if (table_.queries() > 0 && (!memory || candidates.stride < batch.geometry().budget_groups())) {
+    return Status::error(Code::kInvalidArgument, "candidates",
+                         formatted("candidates: no memory, or a stride of {} where {} is needed", candidates.stride,
+                                   batch.geometry().budget_groups()));
+  }
+  if (Status s = admit_size(batch); !s.ok()) return s;
+  if (Status s = make_room(batch.geometry(), needs(table_.visible_tokens())); !s.ok()) return s;
+  return run(batch);
+}
+
 Status Engine::Impl::attend(std::span<const AttendAsk> asks, ConstRows rows, Tensor output, Tensor lse) {
   if (asks.empty()) return {};
   if (Status s = make_table(asks.size()); !s.ok()) return s;
@@ -196,7 +212,11 @@ Status Engine::Impl::fold_partials(const FoldBatch& batch) {
   if (batch.splits < 0) {
     return Status::error(Code::kInvalidArgument, "splits", formatted("splits: {} is negative", batch.splits));
   }
-  if (Status s = admit_outputs(batch.geometry, -1, batch.output, batch.lse); !s.ok()) return s;
+  if (batch.count < 0) {
+    if (Status s = admit_outputs(batch.geometry, -1, batch.output, batch.lse); !s.ok()) return s;
+  } else if (Status s = admit_partials(batch.geometry, batch.count, 1, batch.states.size()); !s.ok()) {
+    return s;
+  }
   if (Status s = admit_sinks(batch.geometry, batch.sinks); !s.ok()) return s;
   if (Status s = admit_partials(batch.geometry, batch.queries(), batch.splits, batch.partials.size()); !s.ok())
     return s;
@@ -245,7 +265,20 @@ Status Engine::attend_partials(const AttendAsk& ask, ConstRows rows, std::int64_
 Status Engine::fold_partials(const Geometry& geometry, std::span<const float> partials, std::int64_t splits,
                              std::span<const float> sinks, Tensor output, Tensor lse) {
   const DefaultFloatEnvironment environment;
-  return impl_->fold_partials({geometry, partials, splits, sinks, output, lse});
+  return impl_->fold_partials({geometry, partials, splits, sinks, output, lse, {}});
+}
+
+Status Engine::fold_state(const Geometry& geometry, std::span<const float> partials, std::int64_t splits,
+                          std::span<const float> sinks, std::int64_t queries, std::span<float> states) {
+  const DefaultFloatEnvironment environment;
+  if (queries < 0)
+    return Status::error(Code::kInvalidArgument, "queries", formatted("queries: {} is negative", queries));
+  return impl_->fold_partials({geometry, partials, splits, sinks, {}, {}, states, queries});
+}
+
+Status Engine::plan_candidates(std::span<const PlanAsk> asks, NanPolicy nan, const Candidates& candidates) {
+  const DefaultFloatEnvironment environment;
+  return impl_->plan_candidates(asks, nan, candidates);
 }
 
 WorkDone Engine::done() const { return impl_->done; }

@@ -23,6 +23,7 @@ class Engine::Impl {
   Status attend(std::span<const AttendAsk> asks, ConstRows rows, Tensor output, Tensor lse);
   Status attend_partials(const AttendAsk& ask, ConstRows rows, std::int64_t first_split, std::int64_t splits,
                          std::span<float> partials);
+  Status plan_candidates(std::span<const PlanAsk> asks, NanPolicy nan, const Candidates& candidates);
   Status fold_partials(const FoldBatch& batch);
 
   virtual Result<std::shared_ptr<PageAllocator>> allocator(const Geometry& geometry, const CacheOptions& options) = 0;

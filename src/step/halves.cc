@@ -57,14 +57,16 @@ std::int64_t fold_partials_of(const FoldBatch& batch, HostScratch& work) {
   FirstFault overflow;
   for_units(work.executor, batch.queries() * kv_heads, [&](std::int64_t unit, int worker) {
     const std::int64_t query = unit / kv_heads;
-    BlockQuery one{{}, {}, row_of(batch.output, query), {}, -1};
+    BlockQuery one;
+    if (!batch.output.empty()) one.output = row_of(batch.output, query);
     if (!batch.lse.empty()) {
       one.lse = {reinterpret_cast<float*>(batch.lse.at(query)), static_cast<std::size_t>(geometry.query_heads())};
     }
     WorkerScratch& scratch = work.workers[static_cast<std::size_t>(worker)];
     const float* partials = batch.partials.data() + query * batch.splits * attend_partial_floats(geometry);
-    kernels.fold_partials({&only_geometry, unit % kv_heads, {&one, 1}, batch.sinks, scratch.attend.data()}, partials,
-                          batch.splits, spare_of(geometry, scratch));
+    AttendBlock block{&only_geometry, unit % kv_heads, {&one, 1}, batch.sinks, scratch.attend.data()};
+    if (!batch.states.empty()) block.state = batch.states.data() + query * attend_partial_floats(geometry);
+    kernels.fold_partials(block, partials, batch.splits, spare_of(geometry, scratch));
     if (one.overflow >= 0) overflow.note(query * geometry.query_heads() + one.overflow);
   });
   return overflow.place();

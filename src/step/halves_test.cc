@@ -7,6 +7,8 @@
 #include <random>
 
 #include "seriatim/attend.hpp"
+#include "seriatim/score.hpp"
+#include "seriatim/select.hpp"
 #include "support/path.hpp"
 
 namespace seriatim {
@@ -51,6 +53,12 @@ struct Half {
       }
     }
     return all;
+  }
+
+  std::vector<float> partials_from(Engine& engine, std::int64_t first, std::int64_t splits) {
+    std::vector<float> some(static_cast<std::size_t>(kQueries * splits * floats()), -5.0f);
+    EXPECT_TRUE(engine.attend_partials(ask(), answers.rows_from(0), first, splits, some).ok());
+    return some;
   }
 
   Story story;
@@ -144,6 +152,89 @@ TEST(Halves, SplitsPastTheRowAreEmptyAndChangeNothing) {
                     .ok());
     ASSERT_TRUE(engine.fold_partials(g, partials, 9, {}, got.writable(), {}).ok());
     EXPECT_TRUE(same_bits(got.bytes(), half.answers.output.bytes()));
+  }
+}
+
+TEST(Halves, AStateHandedOnFoldsToTheWholeBitForBit) {
+  const auto two = make_executor(2);
+  for (const DType stored : {DType::kF32, DType::kBf16}) {
+    for (const bool aliased : {false, true}) {
+      for (const bool with_sinks : {false, true}) {
+        Half half(aliased ? latent(stored) : dense_rows(stored), 604, with_sinks);
+        const Geometry& g = half.story.geometry;
+        std::vector<Engine> engines = every_engine(*two);
+        HostTensor due(DType::kF32, {Half::kQueries, g.query_heads(), g.value_dim()});
+        HostTensor got(DType::kF32, {Half::kQueries, g.query_heads(), g.value_dim()});
+        HostTensor due_lse(DType::kF32, {Half::kQueries, g.query_heads()});
+        HostTensor got_lse(DType::kF32, {Half::kQueries, g.query_heads()});
+        ASSERT_TRUE(engines[0]
+                        .fold_partials(g, half.partials(engines, {0, Half::kSplits}, Half::kSplits), Half::kSplits,
+                                       half.story.sinks, due.writable(), due_lse.writable())
+                        .ok());
+        ASSERT_TRUE(varies(due.bytes()));
+        const auto floats = static_cast<std::size_t>(half.floats());
+        for (std::size_t e = 0; e < engines.size(); ++e) {
+          // Empty first: nothing has been folded yet, but for sinks. Then 1, 3 and 2 splits by different kernels.
+          std::vector<float> states(Half::kQueries * floats, -5.0f);
+          ASSERT_TRUE(engines[e].fold_state(g, {}, 0, half.story.sinks, Half::kQueries, states).ok());
+          std::int64_t first = 0;
+          for (const std::int64_t splits : {1, 3, 2}) {
+            std::vector<Engine> one;
+            one.push_back(*Engine::host(
+                *two, Kernels::available()[(e + static_cast<std::size_t>(splits)) % Kernels::available().size()]));
+            const std::vector<float> own = half.partials_from(one[0], first, splits);
+            std::vector<float> all;
+            for (std::size_t q = 0; q < Half::kQueries; ++q) {
+              all.insert(all.end(), states.begin() + static_cast<std::ptrdiff_t>(q * floats),
+                         states.begin() + static_cast<std::ptrdiff_t>((q + 1) * floats));
+              const std::size_t size = static_cast<std::size_t>(splits) * floats;
+              all.insert(all.end(), own.begin() + static_cast<std::ptrdiff_t>(q * size),
+                         own.begin() + static_cast<std::ptrdiff_t>((q + 1) * size));
+            }
+            ASSERT_TRUE(one[0].fold_state(g, all, splits + 1, {}, Half::kQueries, states).ok());
+            first += splits;
+          }
+          ASSERT_TRUE(engines[e].fold_partials(g, states, 1, {}, got.writable(), got_lse.writable()).ok());
+          EXPECT_TRUE(same_bits(got.bytes(), due.bytes()));
+          EXPECT_TRUE(same_bits(got_lse.bytes(), due_lse.bytes()));
+        }
+      }
+    }
+  }
+}
+
+TEST(Halves, CandidatesAreTheBestGroupsWithTheirScores) {
+  const Story story(small_path(4, DType::kBf16), 300, 605, 8);
+  HeldStory held(story, 300);
+  const Snapshot snapshot = held.snapshot();
+  const LayerView layer = snapshot.layer(0);
+  const Asked asked(story, std::vector<std::int64_t>{299, 2, 130, 20});
+  const PlanAsk ask{&layer, asked.for_plan()};
+  for (Engine& engine : [] { return every_engine(serial_executor()); }()) {
+    std::vector<std::int32_t> groups(4 * 9, -3);
+    std::vector<float> scores(4 * 9, -3.0f);
+    std::vector<std::int32_t> counts(4, -3);
+    ASSERT_TRUE(
+        engine.plan_candidates({&ask, 1}, NanPolicy::kRefuse, {groups.data(), scores.data(), 9, counts.data()}).ok());
+    EXPECT_EQ(counts, (std::vector<std::int32_t>{8, 0, 8, 5}));
+    EXPECT_EQ(engine.done().queries, 0);
+    for (const std::int64_t q : {0, 2, 3}) {
+      const std::int64_t position = ask.queries.positions[static_cast<std::size_t>(q)];
+      const PooledKeys pooled = layer.pooled_up_to(position);
+      std::vector<float> all(static_cast<std::size_t>(pooled.groups));
+      ASSERT_TRUE(score_groups(story.geometry, row_of(ask.queries.queries, q), {}, pooled, all).ok());
+      std::vector<std::int32_t> scratch(all.size());
+      std::vector<std::int32_t> due(std::min<std::size_t>(8, all.size()));
+      ASSERT_TRUE(select_groups(all, 8, NanPolicy::kRefuse, scratch, due).ok());
+      for (std::size_t i = 0; i < due.size(); ++i) {
+        const std::size_t at = static_cast<std::size_t>(q) * 9 + i;
+        EXPECT_EQ(groups[at], due[i]);
+        EXPECT_EQ(scores[at], all[static_cast<std::size_t>(due[i])]);
+      }
+    }
+    const Candidates narrow{groups.data(), scores.data(), 7, counts.data()};
+    EXPECT_TRUE(fails_with(engine.plan_candidates({&ask, 1}, NanPolicy::kRefuse, narrow), Code::kInvalidArgument,
+                           "candidates"));
   }
 }
 

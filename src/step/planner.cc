@@ -207,12 +207,22 @@ class Planner {
   void write_row(const QueryBlock& block, std::int64_t index, int worker) const {
     const VisibleRun run = batch_.run_of(block.ask(), block.first() + index);
     const std::int64_t query = batch_.table[block.ask()].first_query + block.first() + index;
+    if (batch_.candidates != nullptr) return write_candidates(scores_of(block, index), query, scratch(worker));
     const Rows& rows = batch_.rows;
     const std::span<std::int32_t> row(rows.positions + query * rows.stride, static_cast<std::size_t>(rows.stride));
     const std::int64_t count = batch_.needs_scores(run.tokens)
                                    ? emit_row(geometry_, run, select(scores_of(block, index), scratch(worker)), row)
                                    : emit_dense_row(run, row);
     rows.counts[query] = static_cast<std::int32_t>(count);
+  }
+
+  void write_candidates(std::span<const float> scores, std::int64_t query, PlanScratch& scratch) const {
+    const Candidates& to = *batch_.candidates;
+    const std::span<const std::int32_t> chosen = select(scores, scratch);
+    std::copy(chosen.begin(), chosen.end(), to.groups + query * to.stride);
+    for (std::size_t i = 0; i < chosen.size(); ++i)
+      to.scores[query * to.stride + static_cast<std::int64_t>(i)] = scores[static_cast<std::size_t>(chosen[i])];
+    to.counts[query] = static_cast<std::int32_t>(chosen.size());
   }
 
   std::span<const std::int32_t> select(std::span<const float> scores, PlanScratch& scratch) const {

@@ -80,6 +80,7 @@ static_assert(SERIATIM_CORRUPT == static_cast<int>(Code::kCorrupt));
 static_assert(SERIATIM_UNSUPPORTED == static_cast<int>(Code::kUnsupported));
 static_assert(SERIATIM_IO == static_cast<int>(Code::kIo));
 static_assert(SERIATIM_NOT_FOUND == static_cast<int>(Code::kNotFound));
+static_assert(SERIATIM_PEER_LOST == static_cast<int>(Code::kPeerLost));
 
 void seriatim_error_init(seriatim_error* error) {
   if (error == nullptr) return;

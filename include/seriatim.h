@@ -59,7 +59,8 @@ enum {
   SERIATIM_UNSUPPORTED = 10,  // a version, dtype or feature that this build does not know
   SERIATIM_IO = 11,           // the system refused to read or write a file
   SERIATIM_NOT_FOUND = 12,    // a sequence or a name that is not there
-  SERIATIM_INTERNAL = 13      // a fault of the library itself: please report it
+  SERIATIM_INTERNAL = 13,     // a fault of the library itself: please report it
+  SERIATIM_PEER_LOST = 14     // another process of a group ended, or did not answer in time
 };
 
 // Strings are cut to fit and end in 0. After success: code 0, place -1, empty strings.

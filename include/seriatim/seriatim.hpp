@@ -17,6 +17,8 @@
 #include "seriatim/borrow.hpp"         // 6 the same over memory that an engine keeps
 #include "seriatim/attend.hpp"         // 7 keys and values of a row -> output and log-sum-exp
 #include "seriatim/step.hpp"           // the path put together
+#include "seriatim/transport.hpp"      // bytes between the processes of one context
+#include "seriatim/group.hpp"          // and whether they make the same call
 #include "seriatim/oracle.hpp"         // independent plain definitions
 #include "seriatim/capture.hpp"        // what another implementation did, read from a file
 #include "seriatim/replay.hpp"         // and done again here

@@ -28,6 +28,8 @@ enum class Code : std::int32_t {
   kUnsupported = 10,      // a version, dtype or feature this build does not know
   kIo = 11,               // the system refused to read or write a file
   kNotFound = 12,         // a name that is not there
+                          // 13 is the C ABI's own: a fault of the library itself
+  kPeerLost = 14,         // another process of a group ended, or did not answer in time
 };
 
 // The code's name in the C++ spelling without the k: "InvalidArgument".

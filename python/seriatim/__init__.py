@@ -52,6 +52,7 @@ from .errors import (
     NotFound,
     OutOfMemory,
     Overflow,
+    PeerLost,
     Unsupported,
 )
 from ._record import record
@@ -82,6 +83,7 @@ __all__ = [
     "NotFound",
     "OutOfMemory",
     "Overflow",
+    "PeerLost",
     "Report",
     "Rows",
     "Sequence",

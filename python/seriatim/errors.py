@@ -20,6 +20,7 @@ class Code(enum.IntEnum):
     Unsupported = 10
     Io = 11
     NotFound = 12
+    PeerLost = 14
 
 
 class Error(Exception):
@@ -116,6 +117,12 @@ class NotFound(Error, KeyError):
     """A name, or a sequence, that is not there."""
 
     code = Code.NotFound
+
+
+class PeerLost(Error, ConnectionError):
+    """Another process of a group ended, or did not answer in time."""
+
+    code = Code.PeerLost
 
 
 _BY_CODE: dict[int, type[Error]] = {kind.code: kind for kind in Error.__subclasses__()}

@@ -79,6 +79,8 @@ std::string_view code_name(Code code) {
       return "Io";
     case Code::kNotFound:
       return "NotFound";
+    case Code::kPeerLost:
+      return "PeerLost";
   }
   return "Unknown";
 }

@@ -78,10 +78,11 @@ TEST(Status, EmptyWordsAreAFailureAllTheSame) {
 
 TEST(Status, EveryCodeHasANameOfItsOwn) {
   std::set<std::string_view> names;
-  for (std::int32_t code = 0; code <= static_cast<std::int32_t>(Code::kNotFound); ++code) {
+  for (std::int32_t code = 0; code <= static_cast<std::int32_t>(Code::kPeerLost); ++code) {
+    if (code == 13) continue;  // the C ABI's own
     names.insert(code_name(static_cast<Code>(code)));
   }
-  EXPECT_EQ(names.size(), 13u);
+  EXPECT_EQ(names.size(), 14u);
   EXPECT_EQ(names.count("Unknown"), 0u);
   EXPECT_EQ(code_name(Code::kNotChronological), "NotChronological");
   EXPECT_EQ(code_name(static_cast<Code>(999)), "Unknown");

@@ -1,81 +1,22 @@
-// Every allocation and every system call of every operation fails once in turn. Afterwards the state is the old one or,
-// past the commit point, the new one; the call can be repeated; nothing has leaked.
+// Every allocation of every operation fails once in turn. Afterwards the state is the old one or, past the commit
+// point, the new one; the call can be repeated; nothing has leaked.
 #include <gtest/gtest.h>
 
-#include <cerrno>
-#include <filesystem>
 #include <functional>
 #include <limits>
 
-#include "cache_file/save.hpp"
-#include "cache_heap.hpp"
-#include "cache_support.hpp"
-#include "file/file_testing.hpp"
 #include "seriatim/cache_file.hpp"
+#include "support/cache_world.hpp"
+#include "support/heap.hpp"
 
 namespace seriatim {
 namespace {
 
 using namespace cache_testing;
 using file::Folder;
-using file::slurp;
-
-// A file with a sequence of 70 tokens at 3, saved once.
-const std::string& file_to_map() {
-  static const Folder folder;
-  static const std::string path = [] {
-    const auto cache = make_cache(admit(small_options()), cache_options(2, 1024, 64));
-    append(*cache, *cache->add(3), ids(600, 70));
-    if (!cache->save(folder / "mapped").ok()) std::abort();
-    return folder / "mapped";
-  }();
-  return path;
-}
-
-// A cache in the middle of its life: a, its fork b that has gone on, c with an evicted prefix, d empty, e on its own,
-// and one whose pages are a file's. And the batches of its next step, so that an operation under test takes no memory
-// of the test's.
-struct World {
-  explicit World(PageAllocator* allocator = nullptr) {
-    CacheOptions options = cache_options(2, 1024, 64);
-    options.allocator = allocator;
-    cache = make_cache(admit(small_options()), options);
-    a = *cache->add(3);
-    append(*cache, a, ids(1, 150));
-    b = *cache->fork(a);
-    append(*cache, b, ids(300, 5));
-    c = *cache->fork(a);
-    if (!cache->evict_prefix(c, 70).ok()) std::abort();
-    d = *cache->add(20);
-    e = *cache->add(3);
-    append(*cache, e, ids(500, 30));
-    for (std::int64_t l = 0; l < 2; ++l) {
-      batches_a.push_back(make_batch(cache->geometry(), l, 153, ids(700, 60)));
-      batches_d.push_back(make_batch(cache->geometry(), l, 20, ids(800, 9)));
-      batches_mapped.push_back(make_batch(cache->geometry(), l, 73, ids(690, 3)));
-    }
-    const auto restored = cache->restore(file_to_map(), RestoreMode::kMap);
-    if (!restored.ok()) std::abort();
-    mapped = restored->front().id;
-    for (int i = 0; i < 2; ++i) (void)*cache->add(1);  // eight: the next sequence makes the list of them grow
-  }
-
-  std::vector<std::byte> digest() const {
-    std::vector<std::byte> all;
-    for (SequenceId id = 0; id < 16; ++id) {
-      const auto snapshot = cache->snapshot(id);
-      all.push_back(std::byte(snapshot.ok()));
-      if (!snapshot.ok()) continue;
-      const auto one = image(*snapshot);
-      all.insert(all.end(), one.begin(), one.end());
-    }
-    return all;
-  }
-
-  std::unique_ptr<Cache> cache;
-  SequenceId a, b, c, d, e, mapped;
-  std::vector<Batch> batches_a, batches_d, batches_mapped;
-};
+using testing::arm_heap_fault;
+using testing::disarm_heap_fault;
+using testing::heap_live_bytes;
 
 struct Operation {
   const char* name;
@@ -220,7 +161,7 @@ void fail_everything_once(const Operation& operation, PageAllocator* allocator, 
     fired = fail_once(operation, allocator, faults, code, k, old_digest, new_digest);
     EXPECT_EQ(heap_live_bytes(), live) << operation.name << ", fault " << k << " has leaked";
   }
-  testing::Test::RecordProperty(operation.name, static_cast<int>(k - 1));  // faults: the last round had none
+  ::testing::Test::RecordProperty(operation.name, static_cast<int>(k - 1));  // faults: the last round had none
 }
 
 TEST(CacheFaults, AnyRefusedAllocationLeavesTheOldStateOrTheNew) {
@@ -285,172 +226,6 @@ TEST(CacheFaults, AFailedReservationGivesBackWhatItHad) {
     }
     EXPECT_EQ(cache.status().code(), Code::kOutOfMemory);
   }
-}
-
-// One call in turn fails, or does less than it was asked, or is interrupted.
-class FailingCalls final : public file::FileCalls {
- public:
-  enum class Kind { kFail, kShort, kInterrupt };
-  FailingCalls(Kind kind, std::int64_t first) : kind_(kind), left_(first) {}
-
-  int open(const char* path, int flags, mode_t mode) override {
-    return fails() ? -1 : FileCalls::open(path, flags, mode);
-  }
-  ssize_t write(int fd, const void* data, std::size_t bytes) override {
-    if (kind_ == Kind::kShort && bytes > 1 && left_-- == 0) {
-      fired = true;
-      return FileCalls::write(fd, data, bytes / 2);
-    }
-    if (kind_ == Kind::kInterrupt && left_-- == 0) {
-      fired = true;
-      errno = EINTR;
-      return -1;
-    }
-    return fails() ? -1 : FileCalls::write(fd, data, bytes);
-  }
-  int close(int fd) override {  // the system has taken it all the same
-    const bool failed = fails();
-    harmless = failed && renamed;  // of the directory, when all is done
-    const int result = FileCalls::close(fd);
-    if (failed) errno = EIO;
-    return failed ? -1 : result;
-  }
-  int fsync(int fd) override { return fails() ? -1 : FileCalls::fsync(fd); }
-  int rename(const char* from, const char* to) override {
-    if (fails()) return -1;
-    renamed = true;
-    return FileCalls::rename(from, to);
-  }
-
-  bool fired = false;
-  bool renamed = false;
-  bool harmless = false;
-
- private:
-  bool fails() {
-    if (kind_ != Kind::kFail || left_-- != 0) return false;
-    fired = true;
-    errno = ENOSPC;
-    return true;
-  }
-  const Kind kind_;
-  std::int64_t left_;
-};
-
-TEST(CacheFaults, AnyFailedWriteSyncOrRenameLeavesTheOldFileOrTheNew) {
-  const Folder folder;
-  const std::string path = folder / "cache";
-  World first;
-  World second;
-  append(*second.cache, second.a, ids(900, 77));
-  ASSERT_TRUE(second.cache->save(folder / "second").ok());
-  const auto new_bytes = slurp(folder / "second");
-  std::filesystem::remove(folder / "second");
-  ASSERT_TRUE(first.cache->save(path).ok());
-  const auto old_bytes = slurp(path);
-  ASSERT_NE(old_bytes, new_bytes);
-  for (const auto kind : {FailingCalls::Kind::kFail, FailingCalls::Kind::kShort, FailingCalls::Kind::kInterrupt}) {
-    std::int64_t faults = 0;
-    for (;; ++faults) {
-      FailingCalls calls(kind, faults);
-      const Status status = save_cache(*second.cache, path, calls);
-      if (!calls.fired) {
-        EXPECT_TRUE(status.ok());
-        break;
-      }
-      EXPECT_EQ(status.ok(), kind != FailingCalls::Kind::kFail || calls.harmless) << faults;
-      EXPECT_EQ(status.code(), status.ok() ? Code::kOk : Code::kIo);
-      EXPECT_EQ(slurp(path), calls.renamed ? new_bytes : old_bytes) << faults;
-      EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "."), {}), 1)
-          << "a temporary file has stayed";
-      ASSERT_TRUE(first.cache->save(path).ok());
-    }
-    EXPECT_GT(faults, kind == FailingCalls::Kind::kFail ? 6 : 1);
-    RecordProperty("system calls, kind " + std::to_string(static_cast<int>(kind)), static_cast<int>(faults));
-    EXPECT_EQ(slurp(path), new_bytes);
-    ASSERT_TRUE(first.cache->save(path).ok());
-  }
-}
-
-// The names of the calls in the order in which they were made, many writes as one.
-class RecordedCalls final : public file::FileCalls {
- public:
-  ssize_t write(int fd, const void* data, std::size_t bytes) override {
-    if (!order.ends_with("write ")) order += "write ";
-    return FileCalls::write(fd, data, bytes);
-  }
-  int fsync(int fd) override {
-    order += "fsync ";
-    return FileCalls::fsync(fd);
-  }
-  int rename(const char* from, const char* to) override {
-    order += "rename ";
-    return FileCalls::rename(from, to);
-  }
-  std::string order;
-};
-
-TEST(CacheFaults, TheFileIsFlushedBeforeItIsRenamedAndTheDirectoryAfterwards) {
-  const Folder folder;
-  World world;
-  RecordedCalls calls;
-  ASSERT_TRUE(save_cache(*world.cache, folder / "cache", calls).ok());
-  EXPECT_EQ(calls.order, "write fsync rename fsync ");
-}
-
-// What bytes() says is what the heap and the allocator have handed out, to the byte.
-TEST(CacheBytes, EqualWhatTheHeapAndTheAllocatorHandedOut) {
-  const Folder folder;
-  const Geometry geometry = admit(small_options());
-  const CacheOptions options = cache_options(2, 1024, 64);
-  auto cache = make_cache(geometry, options);
-  const std::int64_t fixed = heap_live_bytes() - cache->bytes().total();
-  const auto expect_exact = [&](const char* after) {
-    EXPECT_EQ(cache->bytes().total(), heap_live_bytes() - fixed) << after;
-  };
-  expect_exact("create");
-  const SequenceId a = *cache->add();
-  expect_exact("add");
-  append(*cache, a, ids(1, 200));
-  expect_exact("append");
-  const SequenceId b = *cache->fork(a);
-  append(*cache, b, ids(7, 1));
-  expect_exact("fork");
-  ASSERT_TRUE(cache->truncate(a, 3).ok());
-  expect_exact("truncate");
-  ASSERT_TRUE(cache->evict_prefix(b, 65).ok());
-  expect_exact("evict_prefix");
-  {
-    const Snapshot snapshot = *cache->snapshot(b);
-    ASSERT_TRUE(cache->remove(b).ok());
-    expect_exact("remove under a snapshot");
-  }
-  expect_exact("the snapshot's end");
-  ASSERT_TRUE(cache->save(folder / "file").ok());
-  expect_exact("save");
-  ASSERT_TRUE(cache->restore(folder / "file", RestoreMode::kCopy).ok());
-  expect_exact("restore by copying");
-  ASSERT_TRUE(cache->restore(folder / "file", RestoreMode::kMap).ok());
-  expect_exact("restore by mapping");
-  cache->trim();
-  EXPECT_EQ(cache->bytes().free_pages, 0);
-  expect_exact("trim");
-}
-
-TEST(CacheBytes, NothingIsLeftWhenACacheAndItsSnapshotsAreGone) {
-  {
-    const World first;
-  }  // a process keeps what its first cache asks for, such as the list of kernels
-  const std::int64_t before = heap_live_bytes();
-  {
-    World world;
-    const Snapshot snapshot = *world.cache->snapshot(world.b);
-    auto transaction = world.cache->begin();
-    EXPECT_TRUE(transaction->append(world.d, 0, make_batch(world.cache->geometry(), 0, 20, ids(1, 100)).view).ok());
-    world.cache.reset();  // before the transaction and the snapshot
-    EXPECT_GT(image(snapshot).size(), 100u);
-  }
-  EXPECT_EQ(heap_live_bytes(), before);
 }
 
 }  // namespace

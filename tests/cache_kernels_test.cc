@@ -2,11 +2,11 @@
 // step is that of never having stopped, whichever kernels write and whichever read.
 #include <gtest/gtest.h>
 
-#include "cache_support.hpp"
-#include "file/file_testing.hpp"
 #include "seriatim/kernels.hpp"
 #include "support/bits.hpp"
+#include "support/cache.hpp"
 #include "support/engine_for.hpp"
+#include "support/file.hpp"
 
 namespace seriatim {
 namespace {

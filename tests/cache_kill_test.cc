@@ -12,9 +12,9 @@
 #include <random>
 #include <thread>
 
-#include "cache_support.hpp"
-#include "file/file_testing.hpp"
 #include "seriatim/cache_file.hpp"
+#include "support/cache.hpp"
+#include "support/file.hpp"
 
 namespace seriatim {
 namespace {

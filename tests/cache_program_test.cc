@@ -1,12 +1,12 @@
 // Thousands of random programs against the plain definition; a failing one is shrunk and printed as a few lines.
-#include "cache_program.hpp"
+#include "support/cache_program.hpp"
 
 #include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <random>
 
-#include "file/file_testing.hpp"
+#include "support/file.hpp"
 
 namespace seriatim {
 namespace {

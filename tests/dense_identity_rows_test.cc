@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "support_promises.hpp"
+#include "support/promises.hpp"
 
 namespace seriatim {
 namespace {

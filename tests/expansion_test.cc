@@ -2,7 +2,7 @@
 // blind to which groups were chosen, to order, and to the tail.
 #include <gtest/gtest.h>
 
-#include "support_promises.hpp"
+#include "support/promises.hpp"
 
 namespace seriatim {
 namespace {

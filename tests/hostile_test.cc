@@ -15,9 +15,9 @@
 #include <stdexcept>
 #include <vector>
 
-#include "file/folder_testing.hpp"
 #include "seriatim/cache_file.hpp"
 #include "seriatim/file.hpp"
+#include "support/folder.hpp"
 #include "support/path.hpp"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -38,15 +38,9 @@ constexpr std::int64_t kTokens = 200;
 Answers answers_of(const Story& story, Executor& executor) {
   HeldStory held(story, kTokens);
   const Snapshot snapshot = held.snapshot();
-  const LayerView layer = snapshot.layer(0);
   Answers answers(story.geometry, kTokens);
-  auto engine = Engine::host(executor);
-  const Asked asked(story, every_token(0, kTokens));
-  const PlanAsk plan{&layer, asked.for_plan()};
-  const AttendAsk attend{&layer, asked.for_attend()};
-  EXPECT_TRUE(engine->plan({&plan, 1}, NanPolicy::kRefuse, answers.rows_from(0)).ok());
-  EXPECT_TRUE(
-      engine->attend({&attend, 1}, answers.rows_from(0), answers.output.writable(), answers.lse.writable()).ok());
+  Engine engine = engine_for(story.geometry, kTokens, executor);
+  EXPECT_TRUE(ask(snapshot.layer(0), story, every_token(0, kTokens), engine, answers).ok());
   return answers;
 }
 
@@ -170,18 +164,17 @@ TEST(Hostile, AnExceptionOfTheCallersExecutorLeavesEngineAndCacheAsTheyWere) {
   const Snapshot snapshot = held.snapshot();
   const LayerView layer = snapshot.layer(0);
   Answers answers(story.geometry, kTokens);
-  auto engine = Engine::host(executor);
+  Engine engine = engine_for(story.geometry, kTokens, executor);
   const Asked asked(story, every_token(0, kTokens));
-  const PlanAsk plan{&layer, asked.for_plan()};
-  const AttendAsk attend{&layer, asked.for_attend()};
-  ASSERT_TRUE(engine->plan({&plan, 1}, NanPolicy::kRefuse, answers.rows_from(0)).ok());
+  const auto attend = [&] {
+    return engine.attend(layer, asked.for_attend(), answers.rows_from(0), answers.output.writable(),
+                         answers.lse.writable());
+  };
+  ASSERT_TRUE(engine.plan(layer, asked.for_plan(), NanPolicy::kRefuse, answers.rows_from(0)).ok());
   executor.broken = true;
-  EXPECT_THROW(
-      (void)engine->attend({&attend, 1}, answers.rows_from(0), answers.output.writable(), answers.lse.writable()),
-      std::runtime_error);
+  EXPECT_THROW((void)attend(), std::runtime_error);
   executor.broken = false;
-  ASSERT_TRUE(
-      engine->attend({&attend, 1}, answers.rows_from(0), answers.output.writable(), answers.lse.writable()).ok());
+  ASSERT_TRUE(attend().ok());
   EXPECT_TRUE(same_answers(answers, right));
 }
 

@@ -2,7 +2,7 @@
 // anchors.
 #include <gtest/gtest.h>
 
-#include "support_rows.hpp"
+#include "support/rows.hpp"
 
 namespace seriatim {
 namespace {

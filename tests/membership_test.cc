@@ -2,7 +2,7 @@
 // Looks at which groups a row touches; blind to order, to how much of a group is read, and to the tail.
 #include <gtest/gtest.h>
 
-#include "support_promises.hpp"
+#include "support/promises.hpp"
 
 namespace seriatim {
 namespace {

@@ -1,7 +1,7 @@
 // Second promise: time chooses the order. Looks at each entry against the one before; blind to which entries there are.
 #include <gtest/gtest.h>
 
-#include "support_promises.hpp"
+#include "support/promises.hpp"
 
 namespace seriatim {
 namespace {

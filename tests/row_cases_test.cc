@@ -7,7 +7,7 @@
 #include <set>
 
 #include "base/half.hpp"
-#include "support_rows.hpp"
+#include "support/rows.hpp"
 
 namespace seriatim {
 namespace {

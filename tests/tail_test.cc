@@ -1,7 +1,7 @@
 // Fourth promise: the n mod r newest tokens are always read, last, unscored. Looks at the end of the row alone.
 #include <gtest/gtest.h>
 
-#include "support_promises.hpp"
+#include "support/promises.hpp"
 
 namespace seriatim {
 namespace {

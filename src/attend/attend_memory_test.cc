@@ -3,8 +3,8 @@
 
 #include <limits>
 
-#include "attend/attend_testing.hpp"
-#include "support/counting_new.hpp"
+#include "support/attend.hpp"
+#include "support/heap.hpp"
 #include "support/mapped_memory.hpp"
 
 namespace seriatim {

@@ -7,8 +7,8 @@
 #include <string>
 #include <utility>
 
-#include "attend/attend_testing.hpp"
 #include "base/half.hpp"
+#include "support/attend.hpp"
 
 namespace seriatim {
 namespace {

@@ -5,7 +5,7 @@
 #include <limits>
 #include <string>
 
-#include "attend/attend_testing.hpp"
+#include "support/attend.hpp"
 
 namespace seriatim {
 namespace {

@@ -4,9 +4,9 @@
 #include <cmath>
 #include <limits>
 
-#include "attend/attend_testing.hpp"
 #include "base/exp.hpp"
 #include "base/log.hpp"
+#include "support/attend.hpp"
 
 namespace seriatim {
 namespace {

@@ -7,9 +7,9 @@
 #include <limits>
 #include <string>
 
-#include "attend/attend_testing.hpp"
 #include "base/exp.hpp"
 #include "base/log.hpp"
+#include "support/attend.hpp"
 
 namespace seriatim {
 namespace {

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "base/half.hpp"
-#include "support_rows.hpp"
+#include "support/rows.hpp"
 
 namespace seriatim {
 namespace {

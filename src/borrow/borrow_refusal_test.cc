@@ -2,7 +2,7 @@
 
 #include <limits>
 
-#include "borrow/lent_testing.hpp"
+#include "support/lent.hpp"
 
 namespace seriatim {
 namespace {

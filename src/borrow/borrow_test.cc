@@ -6,7 +6,7 @@
 #include <tuple>
 #include <utility>
 
-#include "borrow/lent_testing.hpp"
+#include "support/lent.hpp"
 #include "support/random.hpp"
 
 namespace seriatim {

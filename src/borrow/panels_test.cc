@@ -5,8 +5,8 @@
 #include <memory>
 #include <utility>
 
-#include "borrow/lent_testing.hpp"
 #include "support/bits.hpp"
+#include "support/lent.hpp"
 
 namespace seriatim {
 namespace {

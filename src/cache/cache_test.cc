@@ -7,7 +7,7 @@
 #include <cstring>
 #include <tuple>
 
-#include "cache_support.hpp"
+#include "support/cache.hpp"
 
 namespace seriatim {
 namespace {

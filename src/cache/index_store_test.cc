@@ -2,9 +2,9 @@
 // random programs of cache_program_test.
 #include <gtest/gtest.h>
 
-#include "cache_support.hpp"
-#include "file/file_testing.hpp"
 #include "support/bits.hpp"
+#include "support/cache.hpp"
+#include "support/file.hpp"
 
 namespace seriatim {
 namespace {

@@ -4,8 +4,8 @@
 #include <limits>
 
 #include "base/half.hpp"
-#include "cache_support.hpp"
 #include "seriatim/cache.hpp"
+#include "support/cache.hpp"
 
 namespace seriatim {
 namespace {

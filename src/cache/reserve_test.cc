@@ -6,8 +6,8 @@
 #include <span>
 #include <vector>
 
-#include "cache_support.hpp"
 #include "seriatim/cache.hpp"
+#include "support/cache.hpp"
 
 namespace seriatim {
 namespace {

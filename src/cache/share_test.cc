@@ -1,8 +1,8 @@
 // The promises of the cache that take two sequences: forks, copies, evicted prefixes, speculation, capacity.
 #include <gtest/gtest.h>
 
-#include "cache_support.hpp"
 #include "seriatim/cache.hpp"
+#include "support/cache.hpp"
 
 namespace seriatim {
 namespace {

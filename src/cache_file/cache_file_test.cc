@@ -9,7 +9,7 @@
 #include <optional>
 
 #include "base/half.hpp"
-#include "cache_file/cache_file_testing.hpp"
+#include "support/cache_file.hpp"
 
 namespace seriatim {
 namespace {

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <functional>
 
-#include "cache_file/cache_file_testing.hpp"
+#include "support/cache_file.hpp"
 
 namespace seriatim {
 namespace {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "cache_file/format.hpp"
-#include "cache_support.hpp"
 #include "file/safetensors_header.hpp"
 #include "seriatim/cache_file.hpp"
+#include "support/cache.hpp"
 
 namespace {
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <random>
 
-#include "file/folder_testing.hpp"
 #include "seriatim/replay.hpp"
+#include "support/folder.hpp"
 
 namespace seriatim {
 namespace {

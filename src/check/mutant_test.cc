@@ -7,8 +7,8 @@
 #include <set>
 
 #include "base/format.hpp"
-#include "check/mutants_testing.hpp"
 #include "seriatim/row.hpp"
+#include "support/mutants.hpp"
 
 namespace seriatim {
 namespace {

@@ -3,8 +3,8 @@
 
 #include <string>
 
-#include "device/device_testing.hpp"
-#include "file/folder_testing.hpp"
+#include "support/device.hpp"
+#include "support/folder.hpp"
 
 namespace seriatim::testing {
 namespace {

@@ -2,8 +2,8 @@
 // and a driver that refuses, loses or lacks something. What this cannot show is a GPU's own arithmetic and timing.
 #include <gtest/gtest.h>
 
-#include "device/device_fault_testing.hpp"
 #include "device/emulated/cuda.hpp"
+#include "support/device_faults.hpp"
 
 namespace seriatim::testing {
 namespace {

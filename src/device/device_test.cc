@@ -1,12 +1,12 @@
 // The whole path on the device against the host's, bit for bit.
+#include "support/device.hpp"
+
 #include <gtest/gtest.h>
 
 #include <array>
 #include <atomic>
 #include <numeric>
 #include <thread>
-
-#include "device/device_testing.hpp"
 
 namespace seriatim::testing {
 namespace {

@@ -1,8 +1,8 @@
 // A driver that refuses, loses or lacks something: what the module says, and that nothing else changes.
 #include <gtest/gtest.h>
 
-#include "device/device_fault_testing.hpp"
 #include "device/opencl_calls.hpp"
+#include "support/device_faults.hpp"
 
 namespace seriatim::testing {
 namespace {

@@ -7,9 +7,9 @@
 #include <span>
 #include <vector>
 
-#include "device/device_testing.hpp"
 #include "device/workspace.hpp"
 #include "seriatim/row.hpp"
+#include "support/device.hpp"
 
 namespace seriatim::testing {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstring>
 #include <string>
 
-#include "file/file_testing.hpp"
+#include "support/file.hpp"
 
 namespace seriatim::file {
 namespace {

@@ -12,9 +12,9 @@
 #include <functional>
 #include <thread>
 
-#include "file/file_testing.hpp"
 #include "file/output_file.hpp"
 #include "seriatim/file.hpp"
+#include "support/file.hpp"
 
 namespace seriatim::file {
 namespace {

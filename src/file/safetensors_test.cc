@@ -8,8 +8,8 @@
 
 #include "base/format.hpp"
 #include "file/consistent.hpp"
-#include "file/file_testing.hpp"
 #include "seriatim/file.hpp"
+#include "support/file.hpp"
 
 namespace seriatim::file {
 namespace {

@@ -4,8 +4,8 @@
 #include <string>
 
 #include "file/consistent.hpp"
-#include "file/file_testing.hpp"
 #include "seriatim/file.hpp"
+#include "support/file.hpp"
 
 namespace seriatim::file {
 namespace {

@@ -6,7 +6,7 @@
 #include <functional>
 #include <limits>
 
-#include "support_rows.hpp"
+#include "support/rows.hpp"
 
 namespace seriatim {
 namespace {

@@ -12,7 +12,7 @@
 
 #include "base/sincos.hpp"
 #include "index/pool_kernels.hpp"
-#include "index/support_index.hpp"
+#include "support/index.hpp"
 #include "tables/sincos_table.hpp"
 
 namespace seriatim {

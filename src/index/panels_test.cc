@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "index/support_index.hpp"
+#include "support/index.hpp"
 
 namespace seriatim {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <set>
 
-#include "index/support_index.hpp"
+#include "support/index.hpp"
 
 namespace seriatim {
 namespace {

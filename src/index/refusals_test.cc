@@ -4,7 +4,7 @@
 
 #include <limits>
 
-#include "index/support_index.hpp"
+#include "support/index.hpp"
 
 namespace seriatim {
 namespace {

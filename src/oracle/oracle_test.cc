@@ -7,7 +7,7 @@
 #include <string>
 
 #include "support/bits.hpp"
-#include "support/counting_new.hpp"
+#include "support/heap.hpp"
 #include "support/random.hpp"
 
 namespace seriatim {

@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include "seriatim/kernels.hpp"
-#include "support/counting_new.hpp"
-#include "support_rows.hpp"
+#include "support/heap.hpp"
+#include "support/rows.hpp"
 
 namespace seriatim {
 namespace {

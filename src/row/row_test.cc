@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "support_rows.hpp"
+#include "support/rows.hpp"
 
 namespace seriatim {
 namespace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/half.hpp"
-#include "support_rows.hpp"
+#include "support/rows.hpp"
 
 namespace seriatim {
 namespace {

@@ -12,8 +12,8 @@
 #include "select/sample_place.hpp"
 #include "select/score_key.hpp"
 #include "select/select_kernels.hpp"
-#include "support/counting_new.hpp"
-#include "support_rows.hpp"
+#include "support/heap.hpp"
+#include "support/rows.hpp"
 
 namespace seriatim {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "select/select_kernels.hpp"
-#include "support_rows.hpp"
+#include "support/rows.hpp"
 
 namespace seriatim {
 namespace {

@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "support/counting_new.hpp"
+#include "support/heap.hpp"
 #include "support/path.hpp"
 
 namespace seriatim {

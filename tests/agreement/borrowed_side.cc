@@ -30,18 +30,19 @@ ConstTensor BorrowedSide::scatter(const ConstTensor& from, std::vector<std::byte
   const std::int64_t row = row_bytes(from.dtype, from.shape[2]);
   const std::int64_t pages = pages_of(tokens);
   pool.assign(static_cast<std::size_t>((pages + 1) * heads * kPageTokens * row), std::byte{0xFF});
-  ConstTensor view = from;
-  view.data = pool.data();
-  view.rank = 4;
-  view.shape = {pages + 1, kPageTokens, heads, from.shape[2]};
-  view.stride_bytes = {heads * kPageTokens * row, row, kPageTokens * row, dtype_bytes(from.dtype)};
+  Tensor to;
+  to.data = pool.data();
+  to.dtype = from.dtype;
+  to.rank = 4;
+  to.shape = {pages + 1, kPageTokens, heads, from.shape[2]};
+  to.stride_bytes = {heads * kPageTokens * row, row, kPageTokens * row, dtype_bytes(from.dtype)};
   for (std::int64_t token = 0; token < tokens; ++token) {
     for (std::int64_t head = 0; head < heads; ++head) {
-      const std::byte* to = view.at(pages - token / kPageTokens, token % kPageTokens, head);
-      std::memcpy(pool.data() + (to - pool.data()), from.at(token, head), static_cast<std::size_t>(row));
+      std::memcpy(to.at(pages - token / kPageTokens, token % kPageTokens, head), from.at(token, head),
+                  static_cast<std::size_t>(row));
     }
   }
-  return view;
+  return as_const(to);
 }
 
 Result<LayerView> BorrowedSide::view(const LayerView& layer) {

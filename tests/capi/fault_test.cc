@@ -7,16 +7,16 @@
 #include <string>
 #include <vector>
 
-#include "cache_heap.hpp"
-#include "file/folder_testing.hpp"
 #include "seriatim_rule.h"
+#include "support/folder.hpp"
+#include "support/heap.hpp"
 
 namespace seriatim {
 namespace {
 
-using cache_testing::arm_heap_fault;
-using cache_testing::disarm_heap_fault;
-using cache_testing::heap_live_bytes;
+using testing::arm_heap_fault;
+using testing::disarm_heap_fault;
+using testing::heap_live_bytes;
 
 constexpr std::int64_t kTokens = 60;
 constexpr std::int64_t kDim = 16;

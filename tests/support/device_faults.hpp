@@ -2,7 +2,7 @@
 // `left` is the driver's: its so manieth call from now on fails, once; 0: none does.
 #pragma once
 
-#include "device/device_testing.hpp"
+#include "support/device.hpp"
 
 namespace seriatim::testing {
 

@@ -1,4 +1,4 @@
-#include "check/mutants_testing.hpp"
+#include "support/mutants.hpp"
 
 #include <numeric>
 

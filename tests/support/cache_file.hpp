@@ -11,9 +11,9 @@
 #include <string_view>
 
 #include "cache_file/format.hpp"
-#include "cache_support.hpp"
-#include "file/file_testing.hpp"
 #include "seriatim/cache_file.hpp"
+#include "support/cache.hpp"
+#include "support/file.hpp"
 
 namespace seriatim::cache_testing {
 

@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "file/bytes.hpp"
-#include "file/folder_testing.hpp"
+#include "support/folder.hpp"
 
 namespace seriatim::file {
 

@@ -1,4 +1,4 @@
-#include "cache_support.hpp"
+#include "support/cache.hpp"
 
 #include <algorithm>
 #include <cmath>

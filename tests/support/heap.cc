@@ -1,4 +1,4 @@
-#include "cache_heap.hpp"
+#include "support/heap.hpp"
 
 #include <atomic>
 #include <cstddef>
@@ -10,12 +10,18 @@ namespace {
 
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
+std::atomic<std::int64_t> calls{0};
+std::atomic<std::int64_t> asked{0};
 std::atomic<std::int64_t> live{0};
+std::atomic<std::int64_t> limit{kNever};
 std::atomic<std::int64_t> until_fault{kNever};
 std::atomic<bool> fault_stays{false};
 std::atomic<bool> fault_fired{false};
 
-bool refuses() {
+bool refuses(std::size_t bytes) {
+  calls += 1;
+  asked += static_cast<std::int64_t>(bytes);
+  if (static_cast<std::int64_t>(bytes) > limit.load()) return true;
   if (until_fault.load() == kNever) return false;
   const std::int64_t left = until_fault.fetch_sub(1);
   if (left > 0 || (left < 0 && !fault_stays.load())) return false;
@@ -28,11 +34,14 @@ struct Header {
   void* begin;
   std::size_t bytes;
 };
+static_assert(sizeof(Header) == alignof(std::max_align_t));
 
 void* take(std::size_t bytes, std::size_t alignment = alignof(std::max_align_t)) noexcept {
-  if (refuses()) return nullptr;
-  const std::size_t front = alignment < sizeof(Header) ? sizeof(Header) : alignment;
-  void* begin = std::aligned_alloc(alignment, (front + bytes + alignment - 1) / alignment * alignment);
+  if (refuses(bytes)) return nullptr;
+  const bool plain = alignment <= alignof(std::max_align_t);
+  const std::size_t front = plain ? sizeof(Header) : alignment;
+  void* begin = plain ? std::malloc(front + bytes)  // to the byte, so that ASan sees what is behind it
+                      : std::aligned_alloc(alignment, (front + bytes + alignment - 1) / alignment * alignment);
   if (begin == nullptr) return nullptr;
   std::byte* block = static_cast<std::byte*>(begin) + front;
   new (block - sizeof(Header)) Header{begin, bytes};
@@ -78,9 +87,14 @@ void operator delete[](void* block, std::align_val_t) noexcept { give_back(block
 void operator delete(void* block, std::size_t, std::align_val_t) noexcept { give_back(block); }
 void operator delete[](void* block, std::size_t, std::align_val_t) noexcept { give_back(block); }
 
-namespace seriatim::cache_testing {
+namespace seriatim::testing {
+
+HeapUse heap_use() { return {calls.load(), asked.load()}; }
 
 std::int64_t heap_live_bytes() { return live.load(); }
+
+HeapLimit::HeapLimit(std::int64_t most) { limit = most; }
+HeapLimit::~HeapLimit() { limit = kNever; }
 
 void arm_heap_fault(std::int64_t first, bool all) {
   fault_fired = false;
@@ -93,4 +107,4 @@ bool disarm_heap_fault() {
   return fault_fired.load();
 }
 
-}  // namespace seriatim::cache_testing
+}  // namespace seriatim::testing

@@ -12,7 +12,7 @@
 #include "base/half.hpp"
 #include "seriatim/geometry.hpp"
 #include "seriatim/index.hpp"
-#include "support_rows.hpp"
+#include "support/rows.hpp"
 
 namespace seriatim::test {
 

@@ -1,16 +1,14 @@
-#include "cache_program.hpp"
+#include "support/cache_machine.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "base/format.hpp"
 #include "base/half.hpp"
 #include "cache_file/save.hpp"
-#include "cache_support.hpp"
 
 namespace seriatim::cache_testing {
 namespace {
@@ -37,152 +35,99 @@ CacheOptions options_of(const Program& program, const Geometry& geometry) {
   return options;
 }
 
-struct ModelSequence {
-  SequenceId id = -1;
-  std::int64_t anchor = 0;
-  std::vector<TokenId> tokens;
-  std::vector<std::byte> image;  // of the two above
-
-  std::int64_t count() const { return static_cast<std::int64_t>(tokens.size()); }
-  std::int64_t frontier() const { return anchor + count(); }
-};
-
-struct ModelSnapshot {
-  Snapshot snapshot;
-  std::vector<std::byte> image;
-};
-
 // A saved file is as good for these tests without the wait for the disk.
 class UnsyncedCalls final : public file::FileCalls {
  public:
   int fsync(int) override { return 0; }
 };
 
-class Machine {
- public:
-  Machine(const Program& program, std::string folder)
-      : geometry_(admit(geometry_options(program))),
-        options_(options_of(program, geometry_)),
-        page_tokens_(options_.page_tokens),
-        folder_(std::move(folder)),
-        cache_(make_cache(geometry_, options_)) {
-    code_.push_back(formatted("cache(r = {}, layers = {}, page = {}, capacity = {} pages, geometry = {});",
-                              geometry_.group_tokens(), options_.layers.size(), page_tokens_,
-                              options_.capacity_tokens / page_tokens_, program.geometry));
+}  // namespace
+
+Machine::Machine(const Program& program, std::string folder)
+    : geometry_(admit(geometry_options(program))),
+      options_(options_of(program, geometry_)),
+      page_tokens_(options_.page_tokens),
+      folder_(std::move(folder)),
+      cache_(make_cache(geometry_, options_)) {
+  code_.push_back(formatted("cache(r = {}, layers = {}, page = {}, capacity = {} pages, geometry = {});",
+                            geometry_.group_tokens(), options_.layers.size(), page_tokens_,
+                            options_.capacity_tokens / page_tokens_, program.geometry));
+}
+
+std::optional<Failure> Machine::run(const Program& program) {
+  for (const Operation& operation : program.operations) {
+    step(operation);
+    if (what_.empty()) compare_all();
+    if (!what_.empty()) return Failure{what_, code_};
   }
+  finish();
+  return what_.empty() ? std::nullopt : std::optional(Failure{what_, code_});
+}
 
-  std::optional<Failure> run(const Program& program) {
-    for (const Operation& operation : program.operations) {
-      step(operation);
-      if (what_.empty()) compare_all();
-      if (!what_.empty()) return Failure{what_, code_};
-    }
-    finish();
-    return what_.empty() ? std::nullopt : std::optional(Failure{what_, code_});
+void Machine::fail(std::string what) {
+  if (what_.empty()) what_ = std::move(what);
+}
+
+void Machine::compare_all() {
+  for (const ModelSequence& sequence : sequences_) {
+    if (image(*cache_, sequence.id) != sequence.image)
+      fail(formatted("s{} is not what its definition says", sequence.id));
+    compare_bounds(sequence);
   }
-
- private:
-  void fail(std::string what) {
-    if (what_.empty()) what_ = std::move(what);
+  for (std::size_t i = 0; i < snapshots_.size(); ++i) {
+    if (image(snapshots_[i].snapshot) != snapshots_[i].image) fail(formatted("snapshot {} has changed", i));
   }
+}
 
-  void compare_all() {
-    for (const ModelSequence& sequence : sequences_) {
-      if (image(*cache_, sequence.id) != sequence.image)
-        fail(formatted("s{} is not what its definition says", sequence.id));
-      compare_bounds(sequence);
-    }
-    for (std::size_t i = 0; i < snapshots_.size(); ++i) {
-      if (image(snapshots_[i].snapshot) != snapshots_[i].image) fail(formatted("snapshot {} has changed", i));
-    }
+void Machine::compare_bounds(const ModelSequence& sequence) {
+  const Snapshot snapshot = *cache_->snapshot(sequence.id);
+  for (std::int64_t l = 0; l < snapshot.layers(); ++l) {
+    const LayerView view = snapshot.layer(l);
+    if (!(largest_pooled(view) <= view.pooled.max_abs))
+      fail(formatted("s{}: a pooled key is larger than max_abs", sequence.id));
+    const bool known = std::isfinite(view.pooled.max_abs);
+    if (!known && !mapped_unseen_) fail(formatted("s{}: max_abs is not known", sequence.id));
   }
+}
 
-  // What plan() trusts instead of reading every key.
-  void compare_bounds(const ModelSequence& sequence) {
-    const Snapshot snapshot = *cache_->snapshot(sequence.id);
-    for (std::int64_t l = 0; l < snapshot.layers(); ++l) {
-      const LayerView view = snapshot.layer(l);
-      if (!(largest_pooled(view) <= view.pooled.max_abs))
-        fail(formatted("s{}: a pooled key is larger than max_abs", sequence.id));
-      const bool known = std::isfinite(view.pooled.max_abs);
-      if (!known && !mapped_unseen_) fail(formatted("s{}: max_abs is not known", sequence.id));
-    }
+void Machine::finish() {
+  snapshots_.clear();
+  for (const ModelSequence& sequence : sequences_) {
+    if (!cache_->remove(sequence.id).ok()) fail("remove at the end");
   }
+  cache_->trim();
+  if (cache_->bytes().pages() != 0 || cache_->bytes().mapped != 0) fail("an empty cache holds pages");
+}
 
-  void finish() {
-    snapshots_.clear();
-    for (const ModelSequence& sequence : sequences_) {
-      if (!cache_->remove(sequence.id).ok()) fail("remove at the end");
-    }
-    cache_->trim();
-    if (cache_->bytes().pages() != 0 || cache_->bytes().mapped != 0) fail("an empty cache holds pages");
-  }
+void Machine::redefine(ModelSequence& sequence) {
+  sequence.image = plain_image(geometry_, options_, sequence.anchor, sequence.tokens);
+}
 
-  void redefine(ModelSequence& sequence) {
-    sequence.image = plain_image(geometry_, options_, sequence.anchor, sequence.tokens);
-  }
+ModelSequence* Machine::pick(std::uint8_t operand) {
+  return sequences_.empty() ? nullptr : &sequences_[operand % sequences_.size()];
+}
 
-  ModelSequence* pick(std::uint8_t operand) {
-    return sequences_.empty() ? nullptr : &sequences_[operand % sequences_.size()];
-  }
+std::vector<TokenId> Machine::fresh_tokens(std::int64_t count) {
+  const auto tokens = ids(next_token_, count);
+  next_token_ += static_cast<TokenId>(count);
+  return tokens;
+}
 
-  std::vector<TokenId> fresh_tokens(std::int64_t count) {
-    const auto tokens = ids(next_token_, count);
-    next_token_ += static_cast<TokenId>(count);
-    return tokens;
-  }
+bool Machine::succeeded(const Status& status, const char* call, std::int64_t token_pages, std::int64_t pooled_pages) {
+  if (status.ok()) return true;
+  code_.back() += formatted("  // {}", status.message());
+  const std::int64_t capacity = options_.capacity_tokens / page_tokens_;
+  const CacheBytes bytes = cache_->bytes();
+  const auto of_tokens = [](const CacheBytes& b) { return b.keys_values + b.raw_index_keys + b.coordinates; };
+  // Pages without bytes, of an index store whose keys arrive finished, may be lacking too.
+  const std::int64_t used = of_tokens(full_page_) == 0 ? capacity : of_tokens(bytes) / of_tokens(full_page_);
+  const std::int64_t pooled = full_page_.pooled_keys == 0 ? 0 : bytes.pooled_keys / full_page_.pooled_keys;
+  const bool plausible = used + token_pages > capacity || pooled + pooled_pages > 2 * capacity;
+  if (status.code() != Code::kCapacity || !plausible) fail(formatted("{}: {}", call, status.message()));
+  return false;
+}
 
-  // True when `status` is success. A refusal for lack of pages is believed only when pages could be lacking.
-  bool succeeded(const Status& status, const char* call, std::int64_t token_pages, std::int64_t pooled_pages = 0) {
-    if (status.ok()) return true;
-    code_.back() += formatted("  // {}", status.message());
-    const std::int64_t capacity = options_.capacity_tokens / page_tokens_;
-    const CacheBytes bytes = cache_->bytes();
-    const auto of_tokens = [](const CacheBytes& b) { return b.keys_values + b.raw_index_keys + b.coordinates; };
-    // Pages without bytes, of an index store whose keys arrive finished, may be lacking too.
-    const std::int64_t used = of_tokens(full_page_) == 0 ? capacity : of_tokens(bytes) / of_tokens(full_page_);
-    const std::int64_t pooled = full_page_.pooled_keys == 0 ? 0 : bytes.pooled_keys / full_page_.pooled_keys;
-    const bool plausible = used + token_pages > capacity || pooled + pooled_pages > 2 * capacity;
-    if (status.code() != Code::kCapacity || !plausible) fail(formatted("{}: {}", call, status.message()));
-    return false;
-  }
-
-  std::int64_t pages_of(std::int64_t tokens) const { return tokens / page_tokens_ + 2; }
-
-  void step(const Operation& o);
-  void add(const Operation& o);
-  void remove(const Operation& o);
-  void reset(const Operation& o);
-  void truncate(const Operation& o);
-  void fork(const Operation& o);
-  void evict(const Operation& o);
-  void copy(const Operation& o);
-  void append(const Operation& o);
-  void engine_step(const Operation& o);
-  void hole(const Operation& o);
-  void take_snapshot(const Operation& o);
-  void drop_snapshot(const Operation& o);
-  void save_and_restore(const Operation& o);
-  bool stage(Transaction& transaction, const ModelSequence& sequence, const std::vector<TokenId>& tokens, bool spoiled,
-             Status& status);
-
-  const Geometry geometry_;
-  const CacheOptions options_;
-  const std::int64_t page_tokens_;
-  const std::string folder_;
-  std::unique_ptr<Cache> cache_;
-  const CacheBytes full_page_ = [this] {  // bytes of one page of each kind
-    auto cache = make_cache(geometry_, options_);
-    cache_testing::append(*cache, *cache->add(), ids(0, page_tokens_));
-    return cache->bytes();
-  }();
-  std::vector<ModelSequence> sequences_;
-  std::vector<ModelSnapshot> snapshots_;
-  TokenId next_token_ = 1;
-  bool mapped_unseen_ = false;  // some pages were mapped without a look at them
-  std::vector<std::string> code_;
-  std::string what_;
-};
+std::int64_t Machine::pages_of(std::int64_t tokens) const { return tokens / page_tokens_ + 2; }
 
 void Machine::step(const Operation& o) {
   using Method = void (Machine::*)(const Operation&);
@@ -430,58 +375,6 @@ void Machine::save_and_restore(const Operation& o) {
   }
   for (ModelSequence& sequence : sequences_) sequence.id += std::int64_t{1} << 32;
   cache_ = std::move(cache);
-}
-
-}  // namespace
-
-Program decode(std::span<const std::uint8_t> bytes) {
-  const auto at = [&](std::size_t i) { return i < bytes.size() ? bytes[i] : std::uint8_t{0}; };
-  Program program{at(0), at(1), at(2), {}};
-  for (std::size_t i = 3; i + 3 < bytes.size(); i += 4)
-    program.operations.push_back({bytes[i], bytes[i + 1], bytes[i + 2], bytes[i + 3]});
-  return program;
-}
-
-std::optional<Failure> run(const Program& program, const std::string& folder) {
-  return Machine(program, folder).run(program);
-}
-
-Program shrink(Program program, const std::function<bool(const Program&)>& fails) {
-  for (std::size_t piece = std::max<std::size_t>(1, program.operations.size() / 2); piece > 0;) {
-    bool left_out = false;
-    for (std::size_t at = 0; at + piece <= program.operations.size();) {
-      Program shorter = program;
-      const auto begin = shorter.operations.begin() + static_cast<std::ptrdiff_t>(at);
-      shorter.operations.erase(begin, begin + static_cast<std::ptrdiff_t>(piece));
-      if (fails(shorter)) {
-        program = std::move(shorter);
-        left_out = true;
-      } else {
-        ++at;
-      }
-    }
-    if (piece > 1)
-      piece /= 2;
-    else if (!left_out)
-      break;
-  }
-  for (Operation& operation : program.operations) {
-    for (std::uint8_t* operand : {&operation.a, &operation.b, &operation.c}) {
-      for (std::uint8_t smaller = 0; smaller < *operand;
-           smaller = static_cast<std::uint8_t>(smaller == 0 ? 1 : 2 * smaller)) {
-        const std::uint8_t before = std::exchange(*operand, smaller);
-        if (fails(program)) break;
-        *operand = before;
-        if (smaller >= 128) break;
-      }
-    }
-  }
-  return program;
-}
-
-std::string text(const Failure& failure) {
-  const auto join = [](std::string all, const std::string& line) { return std::move(all) + "\n  " + line; };
-  return std::accumulate(failure.code.begin(), failure.code.end(), failure.what, join);
 }
 
 }  // namespace seriatim::cache_testing

@@ -8,7 +8,7 @@
 #include <set>
 #include <vector>
 
-#include "support_rows.hpp"
+#include "support/rows.hpp"
 
 namespace seriatim::test {
 

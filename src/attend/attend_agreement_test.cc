@@ -89,7 +89,7 @@ class BlockCase {
     for (std::size_t q = 0; q < rows.size(); ++q) {
       for (std::int64_t h = 0; h < geometry.kv_heads(); ++h) {
         for_head_units([&](std::int64_t first, std::int64_t heads) {
-          kernels.attend_block({&laid_out.view(), h, {&queries[q], 1}, sinks, scratch.data(), first, heads});
+          kernels.attend_block({&laid_out.view(), h, {&queries[q], 1}, sinks, scratch.data(), nullptr, first, heads});
           note_overflow({&queries[q], 1}, q, given);
         });
       }

@@ -6,7 +6,14 @@ set(seriatim_package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/seriatim)
 
 install(TARGETS seriatim EXPORT seriatim-cpp-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT dev)
 install(EXPORT seriatim-cpp-targets NAMESPACE seriatim:: DESTINATION ${seriatim_package_dir} COMPONENT dev)
-install(DIRECTORY include/seriatim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev)
+# Not in the Debian packages, which would need one MPI of several.
+if(SERIATIM_MPI_FOUND)
+  install(TARGETS seriatim_mpi EXPORT seriatim-mpi-targets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpi)
+  install(FILES include/seriatim/transport_mpi.hpp DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/seriatim COMPONENT mpi)
+  install(EXPORT seriatim-mpi-targets NAMESPACE seriatim:: DESTINATION ${seriatim_package_dir} COMPONENT mpi)
+endif()
+install(DIRECTORY include/seriatim DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT dev
+  PATTERN transport_mpi.hpp EXCLUDE)
 if(SERIATIM_CAPI)
   install(TARGETS seriatim_c EXPORT seriatim-c-targets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT lib NAMELINK_COMPONENT dev)

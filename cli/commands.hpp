@@ -23,6 +23,8 @@ struct RunOptions {
   int threads = 0;  // 0: as many as the process may use
   double margin = -1.0;
   std::string device;  // empty: the host
+  bool mpi = false;
+  double timeout = 60.0;  // seconds that an MPI rank waits for another
 };
 int run(const RunOptions& options);
 

@@ -48,6 +48,13 @@ CLI::App* add_run(CLI::App& app, RunOptions& options) {
                    "Plan and attend on this device (a name of `seriatim devices`, or `opencl`, or `cuda`). The bits do "
                    "not depend on it")
       ->type_name("NAME");
+  command->add_flag("--mpi", options.mpi,
+                    "Share the context out among the processes of an MPI launch (mpirun -n N seriatim run ... --mpi). "
+                    "The bits do not depend on it");
+  command->add_option("--timeout", options.timeout, "Seconds that a process of --mpi waits for another one")
+      ->check(CLI::Range(0.001, 86400.0))
+      ->capture_default_str()
+      ->type_name("S");
   command->footer("Exit status: 0 it agrees, 1 it does not, 2 the input is bad.");
   return command;
 }

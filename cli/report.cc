@@ -46,6 +46,18 @@ std::string output_line(const Replay& replay) {
                    replay.difference_expected_rows, replay.output_bound, replay.difference_own_rows);
 }
 
+std::string ranks_line(const Replay& replay) {
+  RankShare most;
+  for (const RankShare& one : replay.ranks) {
+    most.tokens = std::max(most.tokens, one.tokens);
+    most.cache_bytes = std::max(most.cache_bytes, one.cache_bytes);
+    most.messages += one.messages;
+    most.sent_bytes += one.sent_bytes;
+  }
+  return formatted("{} with at most {} tokens in {} bytes each; {} messages of {} bytes together", replay.ranks.size(),
+                   most.tokens, most.cache_bytes, most.messages, most.sent_bytes);
+}
+
 nlohmann::ordered_json verdict_object(const Capture& capture, const Replay& replay, std::int64_t q) {
   const RowVerdict& v = replay.verdicts[static_cast<std::size_t>(q)];
   nlohmann::ordered_json object{{"query", q},
@@ -87,6 +99,7 @@ std::string table(const std::string& path, const Capture& capture, const Replay&
   line("bytes", formatted("keys and values {}, raw index keys {}, pooled keys {}, tables {}, scratch {}",
                           replay.bytes.keys_values, replay.bytes.raw_index_keys, replay.bytes.pooled_keys,
                           replay.bytes.tables, replay.scratch_bytes));
+  if (!replay.ranks.empty()) line("ranks", ranks_line(replay));
   line("rows digest", replay.rows_digest);
   line("output digest", replay.output_digest);
   line("verdict", replay.agrees() ? "agrees" : "does not agree");
@@ -127,6 +140,14 @@ std::string json(const std::string& path, const Capture& capture, const Replay& 
                      {"pooled_keys", replay.bytes.pooled_keys},
                      {"tables", replay.bytes.tables},
                      {"scratch", replay.scratch_bytes}};
+  if (!replay.ranks.empty()) {
+    auto& ranks = object["ranks"] = nlohmann::ordered_json::array();
+    for (const RankShare& one : replay.ranks)
+      ranks.push_back({{"tokens", one.tokens},
+                       {"cache_bytes", one.cache_bytes},
+                       {"messages", one.messages},
+                       {"sent_bytes", one.sent_bytes}});
+  }
   object["digests"] = {{"rows", replay.rows_digest}, {"output", replay.output_digest}};
   return object.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n";
 }

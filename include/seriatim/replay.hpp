@@ -33,9 +33,23 @@ struct RowVerdict {
   std::string reason = {};  // why it is `wrong`
 };
 
+class Group;
+class ShardedEngine;
+
+// What a rank of a group held and sent.
+struct RankShare {
+  std::int64_t tokens = 0;
+  std::int64_t cache_bytes = 0;
+  std::int64_t messages = 0;  // since its transport was made
+  std::int64_t sent_bytes = 0;
+};
+
 struct ReplayOptions {
   double margin = -1.0;      // relative margin of `near`; negative: 1e-5 for f32 index keys, 1e-2 for bf16 and f16
   Engine* engine = nullptr;  // what plans and attends, its count of work started again; null: the host, serial
+  // Both: every rank of the group replays the same capture, keeps its part of the tokens and has the whole result.
+  ShardedEngine* sharded = nullptr;
+  Group* group = nullptr;
   std::function<void(std::string_view stage, std::int64_t done, std::int64_t total)> progress;
 };
 
@@ -57,10 +71,11 @@ struct Replay {
 
   std::int64_t groups_dropped = 0;  // complete groups that no row of their query holds
   WorkDone done;
-  CacheBytes bytes;
+  CacheBytes bytes;  // of all ranks, and scratch_bytes
   std::int64_t scratch_bytes = 0;
-  std::string rows_digest;    // XXH3-128 of rows, then counts, little-endian
-  std::string output_digest;  // of output, then lse
+  std::vector<RankShare> ranks;  // empty: one process
+  std::string rows_digest;       // XXH3-128 of rows, then counts, little-endian
+  std::string output_digest;     // of output, then lse
 
   std::int64_t count(Agreement agreement) const;
   // No row is wrong and, where given, outputs on the expected rows are within the bound.

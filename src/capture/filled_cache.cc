@@ -19,16 +19,17 @@ CacheOptions cache_options_for(const Capture& capture) {
   return options;
 }
 
-Result<FilledCache> fill_cache(const Capture& capture, std::shared_ptr<PageAllocator> pages,
+Result<FilledCache> fill_cache(const Capture& capture, TokenRange range, std::shared_ptr<PageAllocator> pages,
                                const std::function<void(std::int64_t tokens)>& progress) {
   CacheOptions options = cache_options_for(capture);
   options.allocator = pages.get();
   auto cache = Cache::create(capture.geometry, std::move(options));
   if (!cache.ok()) return cache.status();
-  const auto sequence = (*cache)->add(capture.anchor);
+  const auto sequence = (*cache)->add(capture.anchor + range.first);
   if (!sequence.ok()) return sequence.status();
-  for (std::int64_t first = 0; first < capture.tokens(); first += kAppendTokens) {
-    const std::int64_t count = std::min(kAppendTokens, capture.tokens() - first);
+  for (std::int64_t done = 0; done < range.count; done += kAppendTokens) {
+    const std::int64_t first = range.first + done;
+    const std::int64_t count = std::min(kAppendTokens, range.count - done);
     const TokenBatch batch{.first_position = capture.anchor + first,
                            .keys = rows_of(capture.keys, first, count),
                            .values = rows_of(capture.values, first, count),
@@ -38,7 +39,7 @@ Result<FilledCache> fill_cache(const Capture& capture, std::shared_ptr<PageAlloc
     if (!step.ok()) return step.status();
     if (Status s = step->append(*sequence, 0, batch); !s.ok()) return s;
     if (Status s = step->commit(); !s.ok()) return s;
-    if (progress) progress(first + count);
+    if (progress) progress(done + count);
   }
   auto snapshot = (*cache)->snapshot(*sequence);
   if (!snapshot.ok()) return snapshot.status();

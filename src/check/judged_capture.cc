@@ -26,7 +26,7 @@ class Judge final : public JudgedCapture {
   explicit Judge(Capture capture) : capture_(std::move(capture)) {}
 
   Status load() {
-    auto filled = fill_cache(capture_, nullptr, {});
+    auto filled = fill_cache(capture_, all_tokens(capture_), nullptr, {});
     if (!filled.ok()) return filled.status();
     filled_.emplace(*std::move(filled));
     largest_value_ = seriatim::largest_value(capture_);

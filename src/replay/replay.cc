@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <memory>
 #include <new>
 #include <optional>
 
@@ -10,13 +11,11 @@
 #include "base/float_environment.hpp"
 #include "capture/filled_cache.hpp"
 #include "replay/digest.hpp"
+#include "replay/place.hpp"
 #include "replay/verdict.hpp"
-#include "seriatim/score.hpp"
 
 namespace seriatim {
 namespace {
-
-constexpr std::int64_t kPlanQueries = 8;  // at once
 
 // One replay, step by step.
 class Player {
@@ -29,7 +28,7 @@ class Player {
                       &Player::compare_outputs}) {
       if (Status s = (this->*step)(); !s.ok()) return s;
     }
-    summarize();
+    if (Status s = summarize(); !s.ok()) return s;
     return std::move(out_);
   }
 
@@ -39,25 +38,26 @@ class Player {
   }
 
   Status append() {
-    if (Status s = choose_engine(); !s.ok()) return s;
-    auto pages = engine_->allocator(geometry_, cache_options_for(capture_));
-    if (!pages.ok()) return pages.status();
-    auto filled = fill_cache(capture_, *std::move(pages),
-                             [this](std::int64_t tokens) { report("append", tokens, capture_.tokens()); });
-    if (!filled.ok()) return filled.status();
-    filled_.emplace(*std::move(filled));
-    return engine_->reserve(geometry_, {capture_.tokens(), kPlanQueries, 1});
+    if (Status s = choose_place(); !s.ok()) return s;
+    return place_->fill([this](std::int64_t tokens) { report("append", tokens, capture_.tokens()); });
   }
 
-  Status choose_engine() {
-    engine_ = options_.engine;
-    if (engine_ == nullptr) {
+  Status choose_place() {
+    if ((options_.sharded == nullptr) != (options_.group == nullptr))
+      return Status::error(Code::kInvalidArgument, "group", "group: given without the sharded engine, or it without");
+    if (options_.sharded != nullptr) {
+      place_ = place_sharded(capture_, *options_.sharded, *options_.group);
+      return {};
+    }
+    Engine* engine = options_.engine;
+    if (engine == nullptr) {
       auto made = Engine::host();
       if (!made.ok()) return made.status();
       own_engine_.emplace(*std::move(made));
-      engine_ = &*own_engine_;
+      engine = &*own_engine_;
     }
-    engine_->clear_done();
+    engine->clear_done();
+    place_ = place_alone(capture_, *engine);
     return {};
   }
 
@@ -68,12 +68,12 @@ class Player {
     out_.rows.assign(static_cast<std::size_t>(queries * out_.row_capacity), kRowPadding);
     out_.counts.assign(static_cast<std::size_t>(queries), 0);
     out_.verdicts.resize(static_cast<std::size_t>(queries));
-    for (std::int64_t first = 0; first < queries; first += kPlanQueries) {
-      const std::int64_t count = std::min(kPlanQueries, queries - first);
+    for (std::int64_t first = 0; first < queries; first += kReplayQueries) {
+      const std::int64_t count = std::min(kReplayQueries, queries - first);
       const IndexQueries index{rows_of(capture_.index_queries, first, count),
                                rows_of(capture_.index_head_weights, first, count), positions(first, count)};
       const Rows to = rows_from(out_.rows, out_.counts, first);
-      if (Status s = engine_->plan(filled_->layer, index, NanPolicy::kRefuse, to); !s.ok()) return s;
+      if (Status s = place_->plan(index, to); !s.ok()) return s;
       report("plan", first + count, queries);
     }
     return {};
@@ -89,15 +89,15 @@ class Player {
     const std::int64_t heads = geometry_.query_heads();
     const std::int64_t width = heads * geometry_.value_dim();
     output.resize(static_cast<std::size_t>(out_.queries * width));
-    for (std::int64_t first = 0; first < out_.queries; first += kPlanQueries) {
-      const std::int64_t count = std::min(kPlanQueries, out_.queries - first);
+    for (std::int64_t first = 0; first < out_.queries; first += kReplayQueries) {
+      const std::int64_t count = std::min(kReplayQueries, out_.queries - first);
       const AttendQueries queries{rows_of(capture_.queries, first, count), positions(first, count), capture_.sinks};
       const Tensor to = dense_view(static_cast<void*>(output.data() + first * width), DType::kF32,
                                    {count, heads, geometry_.value_dim()});
       const Tensor lse_to =
           lse == nullptr ? Tensor{} : dense_view(static_cast<void*>(lse + first * heads), DType::kF32, {count, heads});
       const Rows from = rows_from(rows, counts, first);
-      if (Status s = engine_->attend(filled_->layer, queries, from, to, lse_to); !s.ok()) return s;
+      if (Status s = place_->attend(queries, from, to, lse_to); !s.ok()) return s;
       report("attend", first + count, out_.queries);
     }
     return {};
@@ -114,12 +114,10 @@ class Player {
       const VisibleRun run = visible(q);
       const auto expected = live_part(padded_row(expected_rows_, q));
       const Rows ours = rows_from(out_.rows, out_.counts, 0);
-      const PooledKeys pooled = filled_->layer.pooled_up_to(capture_.query_positions[static_cast<std::size_t>(q)]);
-      scores.resize(static_cast<std::size_t>(pooled.groups));
       const ConstTensor weights =
           capture_.index_head_weights.empty() ? ConstTensor{} : row_of(capture_.index_head_weights, q);
-      if (Status s = score_groups(geometry_, row_of(capture_.index_queries, q), weights, pooled, scores); !s.ok())
-        return s;
+      const std::int64_t position = capture_.query_positions[static_cast<std::size_t>(q)];
+      if (Status s = place_->score(row_of(capture_.index_queries, q), weights, position, scores); !s.ok()) return s;
       out_.verdicts[static_cast<std::size_t>(q)] =
           judge_row(geometry_, run, ours.row(q), expected, scores, out_.margin);
       // A row that attention cannot read is compared nowhere else.
@@ -162,17 +160,15 @@ class Player {
     return largest;
   }
 
-  void summarize() {
+  Status summarize() {
     for (std::int64_t q = 0; q < out_.queries; ++q) {
       const VisibleRun run = visible(q);
       const std::int64_t grouped = out_.counts[static_cast<std::size_t>(q)] - geometry_.tail_tokens(run.tokens);
       out_.groups_dropped += geometry_.groups(run.tokens) - grouped / geometry_.group_tokens();
     }
-    out_.done = engine_->done();
-    out_.bytes = filled_->cache->bytes();
-    out_.scratch_bytes = engine_->bytes();
     out_.rows_digest = digest({std::as_bytes(std::span(out_.rows)), std::as_bytes(std::span(out_.counts))});
     out_.output_digest = digest({std::as_bytes(std::span(out_.output)), std::as_bytes(std::span(out_.lse))});
+    return place_->account(out_);
   }
 
   VisibleRun visible(std::int64_t q) const {
@@ -193,9 +189,8 @@ class Player {
   const Capture& capture_;
   const Geometry& geometry_;
   const ReplayOptions& options_;
-  std::optional<FilledCache> filled_;
   std::optional<Engine> own_engine_;
-  Engine* engine_ = nullptr;
+  std::unique_ptr<ReplayPlace> place_;
   std::vector<std::int32_t> expected_rows_;
   std::vector<std::int32_t> expected_counts_;
   Replay out_;

@@ -30,7 +30,7 @@ std::int64_t attend_partial_floats(const Geometry& geometry);
 std::int64_t attend_scratch_floats(const Geometry& geometry);
 
 // Takes   layer: the keys and values; run: the query's visible run, inside layer.run
-//         query [query_heads, head_dim] in kv_dtype, finite
+//         query [query_heads, head_dim] in kv_dtype or f32, finite
 //         row: strictly ascending positions inside `run`, any width (see check_row for the canonical ones)
 //         sinks [query_heads] f32 or empty: one more logit per head, reduced first as a split of its own (m = sink,
 //         den = 1, o = 0)

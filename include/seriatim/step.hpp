@@ -42,6 +42,9 @@ struct ConstRows {
   const std::int32_t* positions = nullptr;  // [Q][stride]; what lies past each count does not matter
   std::int64_t stride = 0;
   const std::int32_t* counts = nullptr;  // [Q], 0 .. stride
+  // [Q][stride] or null: finite numbers, each added to the scaled logits of its entry, for every head (a mask's own
+  // values, say). Only on the host.
+  const float* biases = nullptr;
 
   ConstRows() = default;
   ConstRows(const std::int32_t* rows, std::int64_t entries, const std::int32_t* widths)
@@ -52,6 +55,7 @@ struct ConstRows {
   std::span<const std::int32_t> row(std::int64_t query) const {
     return {positions + query * stride, static_cast<std::size_t>(counts[query])};
   }
+  const float* row_biases(std::int64_t query) const { return biases == nullptr ? nullptr : biases + query * stride; }
 };
 
 // The best groups of a layer for Q queries, with their scores: what several layers' answers are merged from.
@@ -69,7 +73,7 @@ struct IndexQueries {
 };
 
 struct AttendQueries {
-  ConstTensor queries;                      // [Q, query_heads, head_dim] in kv_dtype
+  ConstTensor queries;                      // [Q, query_heads, head_dim] in kv_dtype, or on the host in f32
   std::span<const std::int64_t> positions;  // [Q]
   std::span<const float> sinks;             // [query_heads], or empty
 };

@@ -20,9 +20,8 @@ bool surely_finite(const std::byte* row, std::int64_t elements, DType dtype, std
 }
 
 Status admit_query(const Geometry& geometry, const ConstTensor& query, std::int64_t row_number) {
-  if (Status s = admit_view("queries", query, geometry.kv_dtype(), {geometry.query_heads(), geometry.head_dim()});
-      !s.ok())
-    return s;
+  const DType dtype = query_dtype(geometry, query);
+  if (Status s = admit_view("queries", query, dtype, {geometry.query_heads(), geometry.head_dim()}); !s.ok()) return s;
   for (std::int64_t h = 0; h < geometry.query_heads(); ++h) {
     if (surely_finite(query.at(h), geometry.head_dim(), query.dtype, query.stride_bytes[1])) continue;
     for (std::int64_t i = 0; i < geometry.head_dim(); ++i) {
@@ -50,6 +49,10 @@ bool is_ascending(VisibleRun run, std::span<const std::int32_t> row) {
 Status attend_fault(Code code, std::string_view argument, std::string_view what, Place place) {
   const auto where = place.row < 0 ? std::string() : formatted(" (query {})", place.row);
   return Status::error(code, argument, formatted("{}: {}{}", argument, what, where), place);
+}
+
+DType query_dtype(const Geometry& geometry, const ConstTensor& queries) {
+  return queries.dtype == DType::kF32 ? DType::kF32 : geometry.kv_dtype();
 }
 
 Status admit_sinks(const Geometry& geometry, std::span<const float> sinks) {

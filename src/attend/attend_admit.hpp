@@ -13,6 +13,9 @@ namespace seriatim {
 // An error that names its argument and, where there is one, its query.
 Status attend_fault(Code code, std::string_view argument, std::string_view what, Place place);
 
+// The dtype that queries must have: their own if it is f32, else that of the keys and values.
+DType query_dtype(const Geometry& geometry, const ConstTensor& queries);
+
 // Errors  InvalidArgument: another length than query_heads. NotFinite: index = head.
 Status admit_sinks(const Geometry& geometry, std::span<const float> sinks);
 

@@ -9,13 +9,13 @@ namespace {
 void attend_block_ref(const AttendBlock& block) {
   for (BlockQuery& one : block.queries) {
     one.overflow = attend_kv_head_ref(
-        {block.layer, block.kv_head, one.query, one.row, block.sinks, block.scratch, one.output, one.lse});
+        {block.layer, block.kv_head, one.query, one.row, block.sinks, block.scratch, one.output, one.lse, one.biases});
   }
 }
 
 AttendProblem problem_of(const AttendBlock& block) {
   const BlockQuery& one = block.queries[0];
-  return {block.layer, block.kv_head, one.query, one.row, block.sinks, block.scratch, one.output, one.lse};
+  return {block.layer, block.kv_head, one.query, one.row, block.sinks, block.scratch, one.output, one.lse, one.biases};
 }
 
 void split_partial_of_ref(const AttendBlock& block, std::int64_t split, float*, float* partial) {

@@ -12,11 +12,12 @@ namespace seriatim {
 
 // One query of a block. Everything is checked.
 struct BlockQuery {
-  ConstTensor query;  // [query_heads, head_dim]
+  ConstTensor query;  // [query_heads, head_dim], in kv_dtype or f32
   std::span<const std::int32_t> row;
-  Tensor output;               // [query_heads, value_dim]
-  std::span<float> lse;        // [query_heads] or empty
-  std::int64_t overflow = -1;  // set to the first head that overflowed
+  Tensor output;                  // [query_heads, value_dim]
+  std::span<float> lse;           // [query_heads] or empty
+  std::int64_t overflow = -1;     // set to the first head that overflowed
+  const float* biases = nullptr;  // [row.size()], each added to its entry's logits; null: none
 };
 
 // Neighbouring queries and one kv head, whose query heads are attended, or some of them.

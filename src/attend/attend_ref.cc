@@ -48,15 +48,16 @@ float dot(ConstTensor query, std::int64_t head, const float* key, std::int64_t d
   return sum;
 }
 
-// Reduces one split. Gives false if a logit is not finite.
-bool reduce_split(const AttendProblem& problem, std::int64_t head, const Tile& tile, std::int64_t entries,
-                  float* logits, Partial& split) {
+// Reduces one split, whose first entry is `first` of the row. Gives false if a logit is not finite.
+bool reduce_split(const AttendProblem& problem, std::int64_t head, const Tile& tile, std::int64_t first,
+                  std::int64_t entries, float* logits, Partial& split) {
   const Geometry& geometry = *problem.layer->geometry;
   const std::int64_t value_dim = geometry.value_dim();
   bool finite = true;
   for (std::int64_t j = 0; j < entries; ++j) {
     logits[j] =
         dot(problem.query, head, tile.keys + j * geometry.head_dim(), geometry.head_dim()) * geometry.softmax_scale();
+    if (problem.biases != nullptr) logits[j] = logits[j] + problem.biases[first + j];
     finite = finite && std::isfinite(logits[j]);
   }
   split.any = true;
@@ -153,7 +154,7 @@ std::int64_t attend_kv_head_ref(const AttendProblem& problem) {
       const std::int64_t count = std::min(kSplitEntries, entries - first);
       read_tile(*problem.layer, problem.kv_head,
                 problem.row.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count)), tile);
-      finite = reduce_split(problem, head, tile, count, logits, split) && finite;
+      finite = reduce_split(problem, head, tile, first, count, logits, split) && finite;
       fold(total, split, value_dim);
     }
     if (!write_head(problem, head, total, finite) && first_overflow < 0) first_overflow = head;
@@ -199,13 +200,14 @@ void split_partial_ref(const AttendProblem& problem, std::int64_t split, float* 
   const Geometry& geometry = *problem.layer->geometry;
   const std::int64_t heads = geometry.heads_per_kv();
   const Scratch scratch = Scratch::of(problem);
-  const auto first = static_cast<std::size_t>(split * kSplitEntries);
-  const auto entries = problem.row.subspan(first, std::min<std::size_t>(kSplitEntries, problem.row.size() - first));
+  const std::int64_t first = split * kSplitEntries;
+  const auto left = problem.row.subspan(static_cast<std::size_t>(first));
+  const auto entries = left.first(std::min<std::size_t>(kSplitEntries, left.size()));
   read_tile(*problem.layer, problem.kv_head, entries, scratch.tile);
   for (std::int64_t head = problem.kv_head * heads; head < (problem.kv_head + 1) * heads; ++head) {
     Partial one{.sums = PartialParts<float>(geometry, partial).sums + head * geometry.value_dim()};
-    const bool finite =
-        reduce_split(problem, head, scratch.tile, static_cast<std::int64_t>(entries.size()), scratch.logits, one);
+    const bool finite = reduce_split(problem, head, scratch.tile, first, static_cast<std::int64_t>(entries.size()),
+                                     scratch.logits, one);
     put_partial(geometry, head, one, finite, partial);
   }
 }

@@ -17,6 +17,7 @@ struct AttendProblem {
   float* scratch = nullptr;           // attend_scratch_floats(geometry)
   Tensor output;                      // [query_heads, value_dim]
   std::span<float> lse;               // [query_heads] or empty
+  const float* biases = nullptr;      // [row.size()] or null
 };
 
 // Writes the outputs of the kv head's query heads. Gives the first of them that overflowed, or -1.

@@ -69,6 +69,7 @@ class Block {
 
   void reduce(std::int64_t first, std::int64_t count, float* partials) {
     partials_ = partials;
+    states_[0].taken = static_cast<std::size_t>(first * kSplitEntries);
     const auto row = block_.queries[0].row.subspan(static_cast<std::size_t>(first * kSplitEntries));
     const std::span<const std::int32_t> part =
         row.first(std::min(row.size(), static_cast<std::size_t>(count * kSplitEntries)));
@@ -126,6 +127,7 @@ class Block {
     Partial total;
     bool any = false;         // false: nothing reduced yet
     std::size_t entries = 0;  // of the open split
+    std::size_t taken = 0;    // of the row
     std::array<const std::byte*, kSplitEntries> values;
   };
 
@@ -207,9 +209,12 @@ class Block {
     for (std::size_t t = 0; t < count;) {
       if (partials_ != nullptr && state.entries == 0) open_partial(state);
       const std::size_t part = std::min(count - t, kSplit - state.entries);
-      take_logits({scratch_.logits() + q * heads_, logits_stride_, places + t, part}, heads_, open_split(q));
+      const float* biases = block_.queries[q].biases;
+      if (biases != nullptr) biases += state.taken;
+      take_logits({scratch_.logits() + q * heads_, logits_stride_, places + t, part, biases}, heads_, open_split(q));
       for (std::size_t i = 0; i < part; ++i) state.values[state.entries + i] = located.values[places[t + i]];
       state.entries += part;
+      state.taken += part;
       t += part;
       if (state.entries == kSplit) close_split(q);
     }

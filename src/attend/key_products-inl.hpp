@@ -93,11 +93,11 @@ class KeyProducts {
   void load_column(const ConstTensor& query, std::int64_t head, float* to, std::size_t width) {
     const std::byte* from = query.at(head);
     float* row = scratch_.row();
-    if (query.stride_bytes[1] == static_cast<std::int64_t>(Stored::kBytes)) {
-      widen<Stored>(from, head_dim_, row);
+    if (query.stride_bytes[1] == dtype_bytes(query.dtype)) {
+      query.dtype == DType::kF32 ? widen<StoredF32>(from, head_dim_, row) : widen<Stored>(from, head_dim_, row);
     } else {
       for (std::size_t i = 0; i < head_dim_; ++i)
-        row[i] = load_element(from + static_cast<std::int64_t>(i) * query.stride_bytes[1], Stored::kDType);
+        row[i] = load_element(from + static_cast<std::int64_t>(i) * query.stride_bytes[1], query.dtype);
     }
     for (std::size_t i = 0; i < head_dim_; ++i) to[i * width] = row[i];
   }

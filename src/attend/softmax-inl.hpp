@@ -25,6 +25,7 @@ struct LogitRows {
   std::size_t stride = 0;
   const std::uint8_t* places = nullptr;  // [count]
   std::size_t count = 0;
+  const float* biases = nullptr;  // [count], each added to its entry's logits; null: none
 };
 
 // The split that a query is filling.
@@ -43,7 +44,8 @@ HWY_INLINE void take_logits(const LogitRows& from, std::size_t heads, const Open
     auto bad = hn::LoadU(d, split.bad + h);
     float* to = split.logits + split.entries * split.stride + h;
     for (std::size_t t = 0; t < from.count; ++t, to += split.stride) {
-      const auto logit = hn::LoadU(d, from.logits + from.places[t] * from.stride + h);
+      auto logit = hn::LoadU(d, from.logits + from.places[t] * from.stride + h);
+      if (from.biases != nullptr) logit = hn::Add(logit, hn::Set(d, from.biases[t]));
       max = hn::Max(max, logit);
       bad = hn::Add(bad, hn::Sub(logit, logit));  // x - x is 0, or NaN where x is not finite
       hn::StoreU(logit, d, to);

@@ -197,8 +197,26 @@ Status DeviceEngine::run(const PlanBatch& batch) {
   return nan_at(batch, place.ask, place.number, status.place().index);
 }
 
+namespace {
+
+// What the host takes besides.
+Status admit_host_only(const AttendBatch& batch) {
+  const auto unsupported = [](std::string_view argument, std::string_view what) {
+    return Status::error(Code::kUnsupported, argument, formatted("{}: {}", argument, what));
+  };
+  if (batch.rows.biases != nullptr) return unsupported("rows", "biases are added on the host alone");
+  for (std::size_t a = 0; a < batch.asks.size(); ++a) {
+    if (batch.asks[a].queries.queries.dtype == batch.geometry().kv_dtype()) continue;
+    return at_ask(unsupported("queries", "a dtype other than that of the keys, on a device"), a, batch.asks.size());
+  }
+  return {};
+}
+
+}  // namespace
+
 Status DeviceEngine::run(const AttendBatch& batch) {
   if (Status s = admit_count(batch.table); !s.ok()) return s;
+  if (Status s = admit_host_only(batch); !s.ok()) return s;
   DeviceWorkspace& workspace = find(batch.geometry())->workspace;
   const std::int64_t capacity = batch.geometry().row_capacity();
   for (std::int64_t q = 0; q < batch.table.queries(); ++q) {

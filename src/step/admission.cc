@@ -1,6 +1,7 @@
 #include "step/admission.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "attend/attend_admit.hpp"
@@ -66,7 +67,7 @@ Status admit_queries(const LayerView& layer, const IndexQueries& queries) {
 
 Status admit_queries(const LayerView& layer, const AttendQueries& queries) {
   const Geometry& geometry = *layer.geometry;
-  if (Status s = admit_view("queries", queries.queries, geometry.kv_dtype(),
+  if (Status s = admit_view("queries", queries.queries, query_dtype(geometry, queries.queries),
                             {-1, geometry.query_heads(), geometry.head_dim()});
       !s.ok()) {
     return s;
@@ -130,6 +131,20 @@ Status admit_attend(std::span<const AttendAsk> asks, const ConstRows& rows, cons
   return admit_outputs(*asks.front().layer->geometry, table.queries(), output, lse);
 }
 
+namespace {
+
+Status admit_biases(const ConstRows& rows, std::int64_t query, std::int64_t number) {
+  const float* biases = rows.row_biases(query);
+  for (std::int64_t i = 0; biases != nullptr && i < rows.counts[query]; ++i) {
+    if (std::isfinite(biases[i])) continue;
+    return Status::error(Code::kNotFinite, "biases",
+                         formatted("biases: entry {} of query {} is {}", i, number, biases[i]), {number, i});
+  }
+  return {};
+}
+
+}  // namespace
+
 Status admit_rows(const AttendBatch& batch, Executor& executor) {
   const auto admit_one = [&](std::int64_t query) -> Status {
     const AskTable::Place place = batch.table.of_query(query);
@@ -140,8 +155,12 @@ Status admit_rows(const AttendBatch& batch, Executor& executor) {
                      {place.number, -1});
     }
     const VisibleRun run = visible_run(*ask.layer, ask.queries.positions[static_cast<std::size_t>(place.number)]);
-    return admit_attend(*ask.layer, run, row_of(ask.queries.queries, place.number), batch.rows.row(query),
-                        place.number);
+    if (Status s = admit_attend(*ask.layer, run, row_of(ask.queries.queries, place.number), batch.rows.row(query),
+                                place.number);
+        !s.ok()) {
+      return s;
+    }
+    return admit_biases(batch.rows, query, place.number);
   };
   FirstFault fault;
   const auto look_at = [&](std::int64_t query, int) {

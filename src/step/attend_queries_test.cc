@@ -1,10 +1,12 @@
 // Attending a batch: each query as alone, errors that name the query, nothing written on any of them.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
 #include <string>
 
 #include "seriatim/attend.hpp"
+#include "seriatim/borrow.hpp"
 #include "seriatim/oracle.hpp"
 #include "support/mapped_memory.hpp"
 #include "support/path.hpp"
@@ -99,6 +101,80 @@ TEST(AttendQueries, RoundsHalfOutputsOnceAndMayLeaveOutTheLogSumExp) {
     ASSERT_TRUE(call.run().ok());
     EXPECT_TRUE(same_bits(rounded.bytes(), once.bytes()));
   }
+}
+
+// What adding biases to the logits means, by one more dim: the query holds 1 there and each key its bias.
+TEST(AttendQueries, BiasesAreAddedToTheScaledLogits) {
+  for (const Kernels kernels : Kernels::available()) {
+    for (const DType dtype : {DType::kF32, DType::kBf16, DType::kF16}) {
+      GeometryOptions options = small_path(4, dtype);
+      options.softmax_scale = 1.0f;
+      const Geometry plain = *Geometry::admit(options);
+      options.head_dim += 1;
+      const Geometry wide = *Geometry::admit(options);
+      constexpr std::int64_t kTokens = 300;
+      Random random(7);
+      const std::int64_t heads = plain.query_heads(), kv_heads = plain.kv_heads(), dim = plain.head_dim();
+      const HostTensor query = random_tensor(random, DType::kF32, {2, heads, dim});
+      const HostTensor keys = random_tensor(random, dtype, {kTokens, kv_heads, dim});
+      const HostTensor values = random_tensor(random, dtype, {kTokens, kv_heads, plain.value_dim()});
+      HostTensor wide_query(DType::kF32, {2, heads, dim + 1});
+      HostTensor wide_keys(dtype, {kTokens, kv_heads, dim + 1});
+      std::vector<std::int32_t> positions;
+      std::vector<float> biases;
+      for (std::int32_t p = 0; p < kTokens; p += 1 + p % 2) positions.push_back(p);
+      const auto width = static_cast<std::int64_t>(positions.size());
+      positions.resize(positions.size() * 2);
+      std::copy_n(positions.begin(), width, positions.begin() + width);
+      for (std::int64_t i = 0; i < 2 * width; ++i)
+        biases.push_back(0.25f * static_cast<float>((i % width * 7) % 13) - 1.0f);
+      for (std::int64_t row = 0; row < 2 * heads; ++row) {
+        for (std::int64_t i = 0; i < dim; ++i) wide_query.set(row * (dim + 1) + i, query.get(row * dim + i));
+        wide_query.set(row * (dim + 1) + dim, 1.0f);
+      }
+      for (std::int64_t t = 0; t < kTokens; ++t) {
+        const auto place = std::lower_bound(positions.begin(), positions.begin() + width, t) - positions.begin();
+        for (std::int64_t h = 0; h < kv_heads; ++h) {
+          const std::int64_t row = t * kv_heads + h;
+          for (std::int64_t i = 0; i < dim; ++i) wide_keys.set(row * (dim + 1) + i, keys.get(row * dim + i));
+          wide_keys.set(row * (dim + 1) + dim, biases[static_cast<std::size_t>(std::min(place, width - 1))]);
+        }
+      }
+      const std::int32_t counts[] = {static_cast<std::int32_t>(width), static_cast<std::int32_t>(width)};
+      ConstRows rows(positions.data(), width, counts);
+      const std::int64_t at[] = {kTokens - 1, kTokens - 1};
+      const auto attend = [&](const Geometry& geometry, const HostTensor& q, const HostTensor& k) {
+        BorrowedLayer layer(geometry);
+        BorrowedTensors tensors;
+        tensors.keys = k.view();
+        tensors.values = values.view();
+        EXPECT_TRUE(layer.bind({0, kTokens}, tensors).ok());
+        HostTensor output(DType::kF32, {2, heads, plain.value_dim()});
+        Engine engine = *Engine::host(serial_executor(), kernels);
+        EXPECT_TRUE(engine.attend(layer.view(), {q.view(), at, {}}, rows, output.writable(), {}).ok());
+        return output;
+      };
+      const HostTensor want = attend(wide, wide_query, wide_keys);
+      const HostTensor without = attend(plain, query, keys);
+      rows.biases = biases.data();
+      const HostTensor got = attend(plain, query, keys);
+      EXPECT_TRUE(same_bits(got.bytes(), want.bytes())) << kernels.name();
+      EXPECT_FALSE(same_bits(got.bytes(), without.bytes()));
+    }
+  }
+}
+
+TEST(AttendQueries, ABiasThatIsNotFiniteIsRefusedByQueryAndEntry) {
+  const Story story = some_story();
+  AttendCall call(story);
+  std::vector<float> biases(static_cast<std::size_t>(3 * call.rows.stride));
+  biases[static_cast<std::size_t>(call.rows.stride + 2)] = -std::numeric_limits<float>::infinity();
+  ConstRows rows(call.rows);
+  rows.biases = biases.data();
+  const Status status = call.engine.attend(call.layer, call.queries, rows, call.output, call.lse);
+  EXPECT_EQ(status.code(), Code::kNotFinite);
+  EXPECT_EQ(status.place().row, 1);
+  EXPECT_EQ(status.place().index, 2);
 }
 
 TEST(AttendQueries, ALayerWithoutAnIndexAttendsRowsOfOneThatHasIt) {

@@ -16,7 +16,8 @@ void note_overflow(const AttendBatch& batch, std::int64_t query, const BlockQuer
 
 // `query` of all asks' queries, which is the ask's `number`th.
 BlockQuery block_query(const AttendBatch& batch, const AttendAsk& ask, std::int64_t number, std::int64_t query) {
-  BlockQuery one{row_of(ask.queries.queries, number), batch.rows.row(query), row_of(batch.output, query), {}, -1};
+  BlockQuery one{row_of(ask.queries.queries, number), batch.rows.row(query), row_of(batch.output, query), {}, -1,
+                 batch.rows.row_biases(query)};
   if (!batch.lse.empty()) {
     one.lse = {reinterpret_cast<float*>(batch.lse.at(query)), static_cast<std::size_t>(batch.geometry().query_heads())};
   }

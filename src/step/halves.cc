@@ -36,7 +36,8 @@ void attend_partials_of(const PartialBatch& batch, HostScratch& work) {
     const std::int64_t query = place / batch.splits;
     const std::int64_t split = batch.first_split + place % batch.splits;
     float* partial = batch.partials.data() + place * attend_partial_floats(geometry);
-    BlockQuery one{row_of(ask.queries.queries, query), batch.asked.rows.row(query), {}, {}, -1};
+    BlockQuery one{row_of(ask.queries.queries, query), batch.asked.rows.row(query), {}, {}, -1,
+                   batch.asked.rows.row_biases(query)};
     if (split * kSplitEntries >= static_cast<std::int64_t>(one.row.size())) {
       if (unit % kv_heads == 0) write_empty(geometry, partial);
       return;

@@ -1,0 +1,45 @@
+// The backend of one context: computes the nodes that the device claimed.
+#pragma once
+
+#include <ggml-backend.h>
+#include <ggml.h>
+
+#include <set>
+
+#include "attention.hpp"
+#include "indexer.hpp"
+#include "outcome.hpp"
+#include "top_k.hpp"
+#include "workers.hpp"
+
+namespace seriatim::plugin {
+
+class Backend {
+ public:
+  Backend() = default;
+  Backend(const Backend&) = delete;
+  Backend& operator=(const Backend&) = delete;
+  ~Backend();
+
+  void set_threads(int threads);
+  void set_abort(AbortCallback abort);
+
+  ggml_status compute(ggml_cgraph* graph) noexcept;
+
+ private:
+  ggml_status compute_all(ggml_cgraph* graph);
+  // Of one node that the device claims by itself.
+  Outcome compute_node(const ggml_tensor* node);
+  // Nodes first .. end - 1, by ggml's CPU backend.
+  ggml_status leave(ggml_cgraph* graph, int first, int end);
+
+  Workers workers_;
+  AbortCallback abort_;
+  TopK top_k_;
+  Indexer indexer_;
+  Attention attention_;
+  std::set<const ggml_tensor*> caches_;  // whose attention was computed here
+  ggml_backend_t cpu_ = nullptr;         // made when it is first needed
+};
+
+}  // namespace seriatim::plugin

@@ -6,7 +6,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <vector>
 
+#include "base/aligned_buffer.hpp"
 #include "seriatim/tensor.hpp"
 
 namespace seriatim::plugin {
@@ -51,6 +53,17 @@ inline bool same_extents(const ggml_tensor* a, const ggml_tensor* b, int axis) {
     if (a->ne[i] != b->ne[i]) return false;
   }
   return true;
+}
+
+// At least so many entries; what they held is lost.
+template <typename T>
+void grow_to(AlignedBuffer<T>& buffer, std::int64_t entries) {
+  if (buffer.size() < entries) buffer = AlignedBuffer<T>(entries);
+}
+// At least so many elements; those that there are stay.
+template <typename T>
+void grow_to(std::vector<T>& elements, std::int64_t count) {
+  if (static_cast<std::int64_t>(elements.size()) < count) elements.resize(static_cast<std::size_t>(count));
 }
 
 // Whether the node or one of its sources has no elements.

@@ -4,25 +4,24 @@
 #include <ggml-impl.h>
 
 #include <new>
+#include <utility>
 
 #include "base/float_environment.hpp"
 #include "claims.hpp"
 #include "counters.hpp"
+#include "options.hpp"
+#include "tensors.hpp"
 
 namespace seriatim::plugin {
 namespace {
 
 bool computes_nothing(const ggml_tensor* node) {
-  switch (node->op) {
-    case GGML_OP_NONE:
-    case GGML_OP_RESHAPE:
-    case GGML_OP_VIEW:
-    case GGML_OP_PERMUTE:
-    case GGML_OP_TRANSPOSE:
-      return true;
-    default:
-      return (node->flags & GGML_TENSOR_FLAG_COMPUTE) == 0 || ggml_is_empty(node);
-  }
+  return is_view(node) || (node->flags & GGML_TENSOR_FLAG_COMPUTE) == 0 || ggml_is_empty(node);
+}
+
+// Whether the node is one of the three ops that are computed by themselves.
+bool is_ours_alone(const ggml_tensor* node) {
+  return fits_top_k(node) || unfit_attention(node).empty() || fits_indexer(node);
 }
 
 // A function that a backend offers by name.
@@ -58,38 +57,71 @@ ggml_status Backend::compute(ggml_cgraph* graph) noexcept {
   }
 }
 
+void Backend::optimize(const ggml_cgraph* graph, const ggml_backend_graph_optimize_params* params) noexcept {
+  if (!options().chains) return;
+  try {
+    runs_.find(graph, params);
+  } catch (...) {  // no memory: nodes are computed one by one
+  }
+}
+
 ggml_status Backend::compute_all(ggml_cgraph* graph) {
-  for (int i = 0; i < graph->n_nodes; ++i) {
-    if (computes_nothing(graph->nodes[i])) continue;
-    switch (compute_node(graph->nodes[i])) {
+  int left = 0;  // nodes before i that ggml's CPU backend computes next
+  const auto leave_until = [&](int i) {
+    const int first = i - std::exchange(left, 0);
+    return first == i ? GGML_STATUS_SUCCESS : leave(graph, first, i);
+  };
+  for (int i = 0; i < graph->n_nodes;) {
+    const Run* run = runs_.at(graph, i);
+    const int nodes = run == nullptr ? 1 : run->nodes;
+    if (run == nullptr && (computes_nothing(graph->nodes[i]) || !is_ours_alone(graph->nodes[i]))) {
+      if (left > 0 || !computes_nothing(graph->nodes[i])) ++left;
+      ++i;
+      continue;
+    }
+    if (const ggml_status status = leave_until(i); status != GGML_STATUS_SUCCESS) return status;
+    switch (run == nullptr ? compute_node(graph->nodes[i]) : compute_run(*run)) {
       case Outcome::kDone:
         break;
       case Outcome::kAborted:
         return GGML_STATUS_ABORTED;
       case Outcome::kLeft:
         ++counters().left_to_ggml;
-        if (const ggml_status status = leave(graph, i, i + 1); status != GGML_STATUS_SUCCESS) return status;
+        if (const ggml_status status = leave(graph, i, i + nodes); status != GGML_STATUS_SUCCESS) return status;
     }
+    i += nodes;
   }
-  return GGML_STATUS_SUCCESS;
+  return leave_until(graph->n_nodes);
+}
+
+Outcome Backend::compute_run(const Run& run) {
+  DefaultFloatEnvironment environment;
+  if (const auto* pool = std::get_if<PoolChain>(&run.chain); pool != nullptr) {
+    ++counters().pools;
+    return qsa_.pool(*pool, workers_, abort_);
+  }
+  const auto& chain = std::get<AttendChain>(run.chain);
+  ++counters().chains;
+  caches_.insert(cache_behind(chain.attention->src[1]));
+  return qsa_.attend(chain, attention_, workers_, abort_);
 }
 
 Outcome Backend::compute_node(const ggml_tensor* node) {
   DefaultFloatEnvironment environment;
-  if (fits_top_k(node)) {
-    ++counters().top_k;
-    return top_k_.compute(node, workers_, abort_);
+  switch (node->op) {
+    case GGML_OP_TOP_K: {
+      ++counters().top_k;
+      const auto chain = runs_.knows_selection(node) ? select_chain(node) : std::nullopt;
+      return chain.has_value() ? qsa_.select(*chain, workers_, abort_) : top_k_.compute(node, workers_, abort_);
+    }
+    case GGML_OP_FLASH_ATTN_EXT:
+      ++counters().attention;
+      caches_.insert(cache_behind(node->src[1]));
+      return attention_.compute(node, workers_, abort_);
+    default:
+      ++counters().indexer;
+      return indexer_.compute(node, workers_, abort_);
   }
-  if (unfit_attention(node).empty()) {
-    ++counters().attention;
-    caches_.insert(cache_behind(node->src[1]));
-    return attention_.compute(node, workers_, abort_);
-  }
-  if (fits_indexer(node)) {
-    ++counters().indexer;
-    return indexer_.compute(node, workers_, abort_);
-  }
-  return Outcome::kLeft;
 }
 
 ggml_status Backend::leave(ggml_cgraph* graph, int first, int end) {

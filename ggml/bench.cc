@@ -36,7 +36,9 @@ struct Asked {
 class Numbers {  // splitmix64
  public:
   float uniform() { return static_cast<float>(static_cast<std::int32_t>(next() >> 40) - (1 << 23)) * 0x1p-23f; }
-  std::int64_t below(std::int64_t bound) { return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(bound)); }
+  std::int64_t below(std::int64_t bound) {
+    return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(bound));
+  }
 
  private:
   std::uint64_t next() {
@@ -85,8 +87,9 @@ class Bench {
     if (!wanted(name)) return;
     ggml_tensor* q = ggml_permute(context_, random(GGML_TYPE_F32, {key_dim, heads, tokens, 1}), 0, 2, 1, 3);
     ggml_tensor* k = ggml_permute(context_, random(type, {key_dim, kv_heads, asked_.cells, 1}), 0, 2, 1, 3);
-    ggml_tensor* v = alias ? ggml_view_4d(context_, k, value_dim, k->ne[1], k->ne[2], 1, k->nb[1], k->nb[2], k->nb[3], 0)
-                           : ggml_permute(context_, random(type, {value_dim, kv_heads, asked_.cells, 1}), 0, 2, 1, 3);
+    ggml_tensor* v = alias
+                         ? ggml_view_4d(context_, k, value_dim, k->ne[1], k->ne[2], 1, k->nb[1], k->nb[2], k->nb[3], 0)
+                         : ggml_permute(context_, random(type, {value_dim, kv_heads, asked_.cells, 1}), 0, 2, 1, 3);
     ggml_tensor* mask = tensor(GGML_TYPE_F16, {asked_.cells, tokens, 1, 1});
     for (std::int64_t t = 0; t < tokens; ++t) hide_all_but(mask, t, visible);
     ggml_tensor* node =
@@ -131,8 +134,9 @@ class Bench {
       if (type == GGML_TYPE_F32) {
         std::memcpy(static_cast<float*>(made->data) + i * made->ne[0], row.data(), row.size() * sizeof(float));
       } else {
-        ggml_quantize_chunk(type, row.data(), static_cast<std::byte*>(made->data) + static_cast<std::size_t>(i) * made->nb[1],
-                            0, 1, made->ne[0], nullptr);
+        ggml_quantize_chunk(type, row.data(),
+                            static_cast<std::byte*>(made->data) + static_cast<std::size_t>(i) * made->nb[1], 0, 1,
+                            made->ne[0], nullptr);
       }
     }
     return made;

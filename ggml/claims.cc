@@ -3,6 +3,7 @@
 #include "attention.hpp"
 #include "indexer.hpp"
 #include "options.hpp"
+#include "qsa_graph.hpp"
 #include "top_k.hpp"
 
 namespace seriatim::plugin {
@@ -14,6 +15,59 @@ constexpr int kLongestWalk = 8;
 bool is_sparse(const ggml_tensor* node) {
   const std::int64_t most = most_visible(node);
   return most > 0 && node->src[1]->ne[1] > most;
+}
+
+// The masks that qwen4exp's chains have copied to f32. That copy comes before the row of -inf in every graph, and no
+// other family makes one.
+class ChainMasks {
+ public:
+  void note(const ggml_tensor* mask) {
+    const std::lock_guard lock(mutex_);
+    if (masks_.size() > kMost) masks_.clear();
+    masks_.insert(mask);
+  }
+  bool has(const ggml_tensor* mask) {
+    const std::lock_guard lock(mutex_);
+    return masks_.contains(mask);
+  }
+
+ private:
+  static constexpr std::size_t kMost = 256;  // of graphs that are gone
+  std::mutex mutex_;
+  std::set<const ggml_tensor*> masks_;
+};
+
+ChainMasks& chain_masks() {
+  static ChainMasks masks;
+  return masks;
+}
+
+bool is_chain_op(const ggml_tensor* node) {
+  const ggml_tensor* from = node->src[0];
+  const bool of_mask = from != nullptr && from->op == GGML_OP_NONE && from->type == GGML_TYPE_F16 &&
+                       (from->flags & GGML_TENSOR_FLAG_INPUT) != 0;
+  switch (node->op) {
+    case GGML_OP_CPY:
+      if (!of_mask || node->type != GGML_TYPE_F32) return false;
+      chain_masks().note(from);
+      return true;
+    case GGML_OP_FILL:
+      return of_mask && chain_masks().has(from);
+    case GGML_OP_UNARY:
+      return ggml_get_unary_op(node) == GGML_UNARY_OP_RELU && is_of_chain(node);
+    case GGML_OP_GET_ROWS:
+    case GGML_OP_CONT:
+    case GGML_OP_ADD:
+    case GGML_OP_SCALE:
+    case GGML_OP_RMS_NORM:
+    case GGML_OP_MUL:
+    case GGML_OP_ROPE:
+    case GGML_OP_MUL_MAT:
+    case GGML_OP_SET_ROWS:
+      return is_of_chain(node);
+    default:
+      return false;
+  }
 }
 
 }  // namespace
@@ -62,7 +116,7 @@ bool claims(const ggml_tensor* node) {
     case GGML_OP_LIGHTNING_INDEXER:
       return chosen.indexer && fits_indexer(node);
     default:
-      return false;
+      return chosen.chains && is_chain_op(node);
   }
 }
 

@@ -19,6 +19,7 @@
 #include "counters.hpp"
 #include "options.hpp"
 #include "seriatim/kernels.hpp"
+#include "tensors.hpp"
 
 namespace seriatim::plugin {
 namespace {
@@ -39,8 +40,8 @@ void print_counters() { say(GGML_LOG_LEVEL_INFO, counters_line()); }
 // Eight numbers at most, in the order of Counters; gives how many there are.
 std::size_t read_counters(std::uint64_t* numbers, std::size_t room) {
   const Counters& c = counters();
-  const std::array<std::uint64_t, 7> all{c.top_k,       c.indexer,        c.attention,   c.chains,
-                                         c.row_entries, c.masked_entries, c.left_to_ggml};
+  const std::array<std::uint64_t, 8> all{c.top_k,  c.indexer,     c.attention,      c.pools,
+                                         c.chains, c.row_entries, c.masked_entries, c.left_to_ggml};
   std::copy_n(all.begin(), std::min(room, all.size()), numbers);
   return all.size();
 }
@@ -66,6 +67,7 @@ std::string what_is_taken() {
   add(taken.top_k, "TOP_K");
   add(taken.indexer, "LIGHTNING_INDEXER");
   add(taken.attention, "FLASH_ATTN_EXT where a selection leaves few cells");
+  add(taken.chains, "the chains of qwen4exp");
   return what;
 }
 
@@ -78,6 +80,10 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char*) {
     backend->iface.free = free_backend;
     backend->iface.graph_compute = [](ggml_backend_t self, ggml_cgraph* graph) {
       return backend_of(self).compute(graph);
+    };
+    backend->iface.graph_optimize = [](ggml_backend_t self, ggml_cgraph* graph,
+                                       ggml_backend_graph_optimize_params* params) {
+      backend_of(self).optimize(graph, params);
     };
     backend->device = device;
     backend->context = context.release();
@@ -100,16 +106,7 @@ void get_props(ggml_backend_dev_t device, ggml_backend_dev_props* props) {
 }
 
 bool supports_op(ggml_backend_dev_t, const ggml_tensor* node) {
-  switch (node->op) {
-    case GGML_OP_NONE:
-    case GGML_OP_RESHAPE:
-    case GGML_OP_VIEW:
-    case GGML_OP_PERMUTE:
-    case GGML_OP_TRANSPOSE:
-      return true;
-    default:
-      break;
-  }
+  if (is_view(node)) return true;
   try {
     return claims(node);
   } catch (...) {  // no memory to remember a cache by

@@ -45,8 +45,7 @@ void Scorer::run(const Geometry& geometry, const ConstTensor& queries, const Con
   });
 }
 
-void Scorer::pack(const Geometry& geometry, const ConstTensor& queries, const ConstTensor& weights,
-                  Workers& workers) {
+void Scorer::pack(const Geometry& geometry, const ConstTensor& queries, const ConstTensor& weights, Workers& workers) {
   const std::int64_t heads = geometry.index_heads();
   const std::int64_t block = block_queries(geometry);
   const ScoreKernels& kernels = score_kernels(default_kernels());

@@ -1,5 +1,5 @@
-// Canonical scores (contract section 3, step 4) of many keys, which lie in rows of any type that ggml can widen: each is
-// widened and turned once for all queries that share the pass.
+// Canonical scores (contract section 3, step 4) of many keys, which lie in rows of any type that ggml can widen: each
+// is widened and turned once for all queries that share the pass.
 #pragma once
 
 #include <ggml.h>
@@ -42,7 +42,7 @@ class Scorer {
            Workers& workers, Sink& sink);
 
  private:
-  struct Scratch {  // of a worker
+  struct Scratch {                // of a worker
     AlignedBuffer<float> rows;    // [16][row]: keys that are being turned
     AlignedBuffer<float> panels;  // [kTilePanels][row][16]
     AlignedBuffer<float> scores;  // [block][kTileKeys]
@@ -51,8 +51,8 @@ class Scorer {
   };
 
   void pack(const Geometry& geometry, const ConstTensor& queries, const ConstTensor& weights, Workers& workers);
-  void score_tile(const Geometry& geometry, const KeyRows& keys, std::int64_t queries, bool weighted,
-                  std::int64_t tile, Scratch& own, Sink& sink) const;
+  void score_tile(const Geometry& geometry, const KeyRows& keys, std::int64_t queries, bool weighted, std::int64_t tile,
+                  Scratch& own, Sink& sink) const;
 
   std::vector<Scratch> scratch_;
   AlignedBuffer<float> queries_;  // [Q][heads][dim], packed block by block

@@ -66,6 +66,20 @@ void grow_to(std::vector<T>& elements, std::int64_t count) {
   if (static_cast<std::int64_t>(elements.size()) < count) elements.resize(static_cast<std::size_t>(count));
 }
 
+// Whether a node only shows what another has made.
+inline bool is_view(const ggml_tensor* node) {
+  switch (node->op) {
+    case GGML_OP_NONE:
+    case GGML_OP_RESHAPE:
+    case GGML_OP_VIEW:
+    case GGML_OP_PERMUTE:
+    case GGML_OP_TRANSPOSE:
+      return true;
+    default:
+      return false;
+  }
+}
+
 // Whether the node or one of its sources has no elements.
 inline bool is_empty_somewhere(const ggml_tensor* node) {
   if (ggml_is_empty(node)) return true;

@@ -100,8 +100,10 @@ Outcome Backend::compute_run(const Run& run) {
     ++counters().pools;
     return qsa_.pool(*pool, workers_, abort_);
   }
-  const auto& chain = std::get<AttendChain>(run.chain);
   ++counters().chains;
+  if (const auto* select = std::get_if<SelectChain>(&run.chain); select != nullptr)
+    return qsa_.select(*select, workers_, abort_);
+  const auto& chain = std::get<AttendChain>(run.chain);
   caches_.insert(cache_behind(chain.attention->src[1]));
   return qsa_.attend(chain, attention_, workers_, abort_);
 }
@@ -112,7 +114,7 @@ Outcome Backend::compute_node(const ggml_tensor* node) {
     case GGML_OP_TOP_K: {
       ++counters().top_k;
       const auto chain = runs_.knows_selection(node) ? select_chain(node) : std::nullopt;
-      return chain.has_value() ? qsa_.select(*chain, workers_, abort_) : top_k_.compute(node, workers_, abort_);
+      return chain.has_value() ? qsa_.select_cells(*chain, workers_, abort_) : top_k_.compute(node, workers_, abort_);
     }
     case GGML_OP_FLASH_ATTN_EXT:
       ++counters().attention;

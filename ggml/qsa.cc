@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 #include <limits>
 #include <span>
 
@@ -185,7 +186,8 @@ void Qsa::choose_row(const SelectChain& chain, std::int64_t stream, std::int64_t
   read_mask_values(mask, row.first(static_cast<std::size_t>(count)), biases_.data() + place * width);
 }
 
-Outcome Qsa::attend(const AttendChain& chain, Attention& attention, Workers& workers, const AbortCallback& abort) {
+Outcome Qsa::choose_rows(const SelectChain& chain, Workers& workers, const AbortCallback& abort,
+                         const std::function<Outcome(std::int64_t, std::int64_t)>& use) {
   // Scores go straight to their places; a group's rank is all that counts.
   class Places final : public Scorer::Sink {
    public:
@@ -199,10 +201,9 @@ Outcome Qsa::attend(const AttendChain& chain, Attention& attention, Workers& wor
     std::int64_t groups_;
   };
 
-  const SelectChain& select = chain.select;
-  const std::int64_t groups = select.pool.groups, width = select.top_k->ne[0], tokens = select.tokens();
-  const std::int64_t dim = select.queries->ne[0];
-  const auto geometry = Geometry::admit(index_options(select.heads, dim));
+  const std::int64_t groups = chain.pool.groups, width = chain.top_k->ne[0], tokens = chain.tokens();
+  const std::int64_t dim = chain.queries->ne[0];
+  const auto geometry = Geometry::admit(index_options(chain.heads, dim));
   if (!geometry.ok()) return Outcome::kLeft;
   const std::int64_t slice = std::clamp<std::int64_t>(kSliceFloats / groups, 1, kMostSliceQueries);
   grow_to(scores_, slice * groups);
@@ -210,32 +211,51 @@ Outcome Qsa::attend(const AttendChain& chain, Attention& attention, Workers& wor
   grow_to(counts_, slice);
   grow_to(biases_, slice * width);
   grow_to(row_scratch_, workers.threads());
-  const std::byte* pooled = static_cast<const std::byte*>(select.pool.pooled->data);
-  const std::int64_t row = stride(select.pool.pooled, 2);
-  for (std::int64_t stream = 0; stream < select.streams(); ++stream) {
-    if (!read_groups(select, stream)) return Outcome::kLeft;
+  const auto* pooled = static_cast<const std::byte*>(chain.pool.pooled->data);
+  const std::int64_t row = stride(chain.pool.pooled, 2);
+  for (std::int64_t stream = 0; stream < chain.streams(); ++stream) {
+    if (!read_groups(chain, stream)) return Outcome::kLeft;
     for (std::int64_t first = 0; first < tokens; first += slice) {
       if (abort.wants_to_stop()) return Outcome::kAborted;
       const std::int64_t count = std::min(slice, tokens - first);
       const float* queries =
-          static_cast<const float*>(select.queries->data) + (stream * tokens + first) * select.heads * dim;
+          static_cast<const float*>(chain.queries->data) + (stream * tokens + first) * chain.heads * dim;
       Places places(scores_.data(), groups);
-      scorer_.run(*geometry, dense_view(static_cast<const void*>(queries), DType::kF32, {count, select.heads, dim}), {},
+      scorer_.run(*geometry, dense_view(static_cast<const void*>(queries), DType::kF32, {count, chain.heads, dim}), {},
                   {GGML_TYPE_F32, pooled + stream * groups * row, row, groups}, workers, places);
       for_units(workers.executor(), count, [&](std::int64_t i, int worker) {
-        choose_row(select, stream, first + i, i, row_scratch_[static_cast<std::size_t>(worker)]);
+        choose_row(chain, stream, first + i, i, row_scratch_[static_cast<std::size_t>(worker)]);
       });
-      const bool biased = std::any_of(biases_.begin(), biases_.begin() + static_cast<std::ptrdiff_t>(count * width),
-                                      [](float b) { return b != 0.0f; });
-      const CellRows rows{cells_.data(), width, counts_.data(), biased ? biases_.data() : nullptr};
-      const Outcome o = attention.attend(chain.attention, stream * tokens + first, count, rows, workers);
-      if (o != Outcome::kDone) return o;
+      if (const Outcome o = use(stream * tokens + first, count); o != Outcome::kDone) return o;
     }
   }
   return Outcome::kDone;
 }
 
+Outcome Qsa::attend(const AttendChain& chain, Attention& attention, Workers& workers, const AbortCallback& abort) {
+  const std::int64_t width = chain.select.top_k->ne[0];
+  return choose_rows(chain.select, workers, abort, [&](std::int64_t first, std::int64_t count) {
+    const bool biased = std::any_of(biases_.begin(), biases_.begin() + static_cast<std::ptrdiff_t>(count * width),
+                                    [](float b) { return b != 0.0f; });
+    const CellRows rows{cells_.data(), width, counts_.data(), biased ? biases_.data() : nullptr};
+    return attention.attend(chain.attention, first, count, rows, workers);
+  });
+}
+
 Outcome Qsa::select(const SelectChain& chain, Workers& workers, const AbortCallback& abort) {
+  const std::int64_t width = chain.top_k->ne[0];
+  return choose_rows(chain, workers, abort, [&](std::int64_t first, std::int64_t count) {
+    auto* out = static_cast<std::int32_t*>(chain.top_k->data) + first * width;
+    std::copy_n(cells_.begin(), count * width, out);
+    for (std::int64_t i = 0; i < count; ++i, out += width) {
+      const std::int32_t many = counts_[static_cast<std::size_t>(i)];
+      std::fill(out + many, out + width, many == 0 ? 0 : out[many - 1]);
+    }
+    return Outcome::kDone;
+  });
+}
+
+Outcome Qsa::select_cells(const SelectChain& chain, Workers& workers, const AbortCallback& abort) {
   if (abort.wants_to_stop()) return Outcome::kAborted;
   const ggml_tensor* node = chain.top_k;
   const ggml_tensor* scores = node->src[0];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "attention.hpp"
@@ -22,8 +23,11 @@ class Qsa {
 
   Outcome attend(const AttendChain& chain, Attention& attention, Workers& workers, const AbortCallback& abort);
 
-  // The last node of a selection alone, over the scores that the graph has made.
+  // To the selection alone. Gives rows as TOP_K does: the last cell again where there are fewer than its width.
   Outcome select(const SelectChain& chain, Workers& workers, const AbortCallback& abort);
+
+  // The last node of a selection, over the scores that the graph has made.
+  Outcome select_cells(const SelectChain& chain, Workers& workers, const AbortCallback& abort);
 
  private:
   struct PoolScratch {  // of a worker
@@ -31,6 +35,10 @@ class Qsa {
     AlignedBuffer<float> work;
   };
 
+  // Calls use(first, count) for slices of queries, those of all streams numbered through, whose rows are in cells_,
+  // counts_ and biases_ then.
+  Outcome choose_rows(const SelectChain& chain, Workers& workers, const AbortCallback& abort,
+                      const std::function<Outcome(std::int64_t, std::int64_t)>& use);
   // Cells that belong to no whole group: every query that sees one attends to it.
   bool read_groups(const SelectChain& chain, std::int64_t stream);
   void choose_row(const SelectChain& chain, std::int64_t stream, std::int64_t token, std::int64_t place,

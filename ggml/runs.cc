@@ -21,8 +21,13 @@ ggml_tensor* memory_of(const ggml_tensor* tensor) {
   return const_cast<ggml_tensor*>(tensor->view_src == nullptr ? tensor : tensor->view_src);
 }
 
-void pin(const ggml_backend_graph_optimize_params* params, std::initializer_list<const ggml_tensor*> inputs,
-         const ggml_tensor* until) {
+using Tensors = std::vector<const ggml_tensor*>;
+
+Tensors inputs_of(const SelectChain& s) {
+  return {s.pool.pooled, s.pool.cells, s.queries, s.bias, s.cell_group, s.mask};
+}
+
+void pin(const ggml_backend_graph_optimize_params* params, const Tensors& inputs, const ggml_tensor* until) {
   if (params == nullptr || params->add_alloc_dep == nullptr) return;
   for (const ggml_tensor* input : inputs)
     params->add_alloc_dep(params->user_data, memory_of(input), const_cast<ggml_tensor*>(until));
@@ -71,6 +76,11 @@ void Runs::find(const ggml_cgraph* graph, const ggml_backend_graph_optimize_para
     if (auto select = select_chain(node); select.has_value()) {
       pin(params, {select->cell_group}, node);
       selections_.insert(node);
+      // Where the attention belongs to it too, what follows takes this one's place.
+      if (const auto first = first_of_run(graph, select->inside, i); first.has_value()) {
+        pin(params, inputs_of(*select), node);
+        runs_.insert_or_assign(graph->nodes[*first], Run{std::move(*select), i - *first + 1});
+      }
     }
     if (auto pool = pool_chain(node); pool.has_value()) {
       if (const auto first = first_of_run(graph, pool->inside, i); first.has_value()) {
@@ -80,8 +90,7 @@ void Runs::find(const ggml_cgraph* graph, const ggml_backend_graph_optimize_para
     }
     if (auto attend = attend_chain(node); attend.has_value()) {
       if (const auto first = first_of_run(graph, attend->inside, i); first.has_value()) {
-        const SelectChain& s = attend->select;
-        pin(params, {s.pool.pooled, s.pool.cells, s.queries, s.bias, s.cell_group, s.mask}, node);
+        pin(params, inputs_of(attend->select), node);
         runs_.insert_or_assign(graph->nodes[*first], Run{std::move(*attend), i - *first + 1});
       }
     }
@@ -95,7 +104,10 @@ const Run* Runs::at(const ggml_cgraph* graph, int first) const {
   const Run& run = found->second;
   const ggml_tensor* last = graph->nodes[first + run.nodes - 1];
   const auto* pool = std::get_if<PoolChain>(&run.chain);
-  const ggml_tensor* expected = pool != nullptr ? pool->pooled : std::get<AttendChain>(run.chain).attention;
+  const auto* select = std::get_if<SelectChain>(&run.chain);
+  const ggml_tensor* expected = pool != nullptr     ? pool->pooled
+                                : select != nullptr ? select->top_k
+                                                    : std::get<AttendChain>(run.chain).attention;
   return last == expected ? &run : nullptr;
 }
 

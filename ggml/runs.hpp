@@ -15,7 +15,7 @@
 namespace seriatim::plugin {
 
 struct Run {
-  std::variant<PoolChain, AttendChain> chain;
+  std::variant<PoolChain, SelectChain, AttendChain> chain;
   int nodes = 0;  // from the first to the last
 };
 

@@ -157,6 +157,8 @@ class Transaction {
   // Forgets all but the first `tokens` staged tokens of one sequence, in every layer that has more.
   // Errors  NotFound: sequence. InvalidArgument: the transaction has ended, negative.
   Status keep(SequenceId sequence, std::int64_t tokens);
+  // The same in one layer alone. Errors  InvalidArgument: layer, too.
+  Status keep_layer(SequenceId sequence, std::int64_t layer, std::int64_t tokens);
 
   // Publishes everything and ends the transaction.
   // Errors  InvalidArgument: layers of a sequence at different frontiers (row = sequence, index = the first layer that

@@ -20,6 +20,7 @@
 #include "seriatim/transport.hpp"      // bytes between the processes of one context
 #include "seriatim/group.hpp"          // and whether they make the same call
 #include "seriatim/shard.hpp"          // one sequence over many ranks
+#include "seriatim/shard_cache.hpp"    // sequences over many ranks
 #include "seriatim/oracle.hpp"         // independent plain definitions
 #include "seriatim/capture.hpp"        // what another implementation did, read from a file
 #include "seriatim/replay.hpp"         // and done again here

@@ -245,6 +245,13 @@ void StagedSequence::shrink(std::int64_t tokens) noexcept {
   groups_.shrink(groups_of(end));
 }
 
+void StagedSequence::shrink_layer(std::int64_t layer, std::int64_t tokens) noexcept {
+  std::int64_t& count = layer_tokens_[static_cast<std::size_t>(layer)];
+  count = std::min(count, base_->run.tokens + tokens);
+  tokens_.shrink(frontier());
+  groups_.shrink(groups_of(frontier()));
+}
+
 Ref<const SequenceState> StagedSequence::published(std::int64_t tokens) const {
   if (tokens == 0 && !repools_) return base_;
   const std::int64_t end = base_->run.tokens + tokens;

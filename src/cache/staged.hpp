@@ -43,6 +43,7 @@ class StagedSequence {
 
   // Forgets what lies past the first `tokens` staged tokens.
   void shrink(std::int64_t tokens) noexcept;
+  void shrink_layer(std::int64_t layer, std::int64_t tokens) noexcept;
 
   // The state to publish with the first `tokens` staged tokens, which all layers hold. It becomes valid with keep(),
   // which forgets the others and gives nothing back any more. Throws bad_alloc.

@@ -103,6 +103,20 @@ Status Transaction::keep(SequenceId sequence, std::int64_t tokens) {
   });
 }
 
+Status Transaction::keep_layer(SequenceId sequence, std::int64_t layer, std::int64_t tokens) {
+  return guarded([&]() -> Status {
+    if (!staged_) return ended();
+    if (tokens < 0) return negative(tokens);
+    Cache::Impl& cache = *staged_->cache;
+    const std::lock_guard writing(cache.writing);
+    if (cache.find(sequence) == nullptr) return not_found(sequence);
+    if (Status s = check_layer(*cache.store, layer); !s.ok()) return s;
+    if (const StagedSequence* staged = staged_->find(sequence))
+      const_cast<StagedSequence*>(staged)->shrink_layer(layer, tokens);
+    return {};
+  });
+}
+
 Status Transaction::commit() { return commit_prefix(Geometry::kPositions); }
 
 Status Transaction::commit_prefix(std::int64_t tokens) {

@@ -11,7 +11,9 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string_view>
 
 #include "seriatim/cache.hpp"
 #include "seriatim/executor.hpp"
@@ -90,6 +92,22 @@ struct AttendAsk {
   AttendQueries queries;
 };
 
+// Whether plan() on the host screens long runs: it scores all groups by faster, approximate products with a proven
+// bound and only those that could be in the set by the canonical ones. The rows are the same, bit for bit; where the
+// bound leaves too much open, the query is scored in full after all (docs/decisions/0015-screening.md).
+enum class Screening : std::uint8_t {
+  kAutomatic,  // where it is faster, as far as can be told beforehand
+  kOff,
+  kOn,  // wherever the bound holds, also where it is slower
+};
+
+// By their numbers, as the environment variable SERIATIM_SCREEN says them.
+inline constexpr std::string_view kScreeningNames[] = {"auto", "off", "on"};
+
+// What SERIATIM_SCREEN names; automatic where it is unset or empty. Looked at once, on first use.
+// Errors  InvalidArgument: another word.
+Result<Screening> chosen_screening();
+
 // What was planned, for accounting.
 struct WorkDone {
   std::int64_t queries = 0;
@@ -97,6 +115,11 @@ struct WorkDone {
   std::int64_t groups_scored = 0;
   std::int64_t groups_selected = 0;
   std::int64_t row_tokens = 0;
+  // On the host; a device screens nothing.
+  std::int64_t groups_screened = 0;   // of groups_scored, by queries whose rows came from screening
+  std::int64_t groups_rescored = 0;   // of those, the ones that the canonical score was needed of
+  std::int64_t screen_fallbacks = 0;  // queries that were to be screened and had to be scored in full
+  std::int64_t index_bytes_read = 0;  // pooled keys read to score, for all queries that share a pass once
 };
 
 // The most that one call may bring.
@@ -120,10 +143,11 @@ struct StepLimits {
 // Threads one call at a time per Engine. Any number of engines may share an executor, kernels, caches and snapshots.
 class Engine {
  public:
-  // Takes   the executor that runs the calls (the caller's, alive as long as the engine) and the kernels that do the
-  //         work; both change speed alone.
-  // Errors  InvalidArgument: an executor without concurrency. OutOfMemory.
-  static Result<Engine> host(Executor& executor = serial_executor(), Kernels kernels = default_kernels());
+  // Takes   the executor that runs the calls (the caller's, alive as long as the engine), the kernels that do the work,
+  //         and whether to screen (absent: chosen_screening()); all change speed alone.
+  // Errors  InvalidArgument: an executor without concurrency; chosen_screening(). OutOfMemory.
+  static Result<Engine> host(Executor& executor = serial_executor(), Kernels kernels = default_kernels(),
+                             std::optional<Screening> screening = std::nullopt);
   // The function is missing from a build without devices (seriatim/device.hpp).
   // Errors  InvalidArgument: null. OutOfMemory.
   static Result<Engine> on(std::shared_ptr<Device> device);

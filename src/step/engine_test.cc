@@ -54,7 +54,7 @@ TEST(Engine, TakesExactlyTheBytesItSaysBeforehand) {
 
 TEST(Engine, ScratchGrowsWithTheVisibleTokensAndNotWithTheQueries) {
   const Geometry geometry = *Geometry::admit(GeometryOptions{});
-  const Engine engine = *Engine::host();
+  const Engine engine = *Engine::host(serial_executor(), default_kernels(), Screening::kOff);
   const std::int64_t short_run = *engine.bytes_for(geometry, {4096, 1, 1});
   const std::int64_t long_run = *engine.bytes_for(geometry, {262'144, 1, 1});
   const std::int64_t planned = plan_row_scratch_entries(geometry, 262'144) - plan_row_scratch_entries(geometry, 4096);
@@ -63,6 +63,11 @@ TEST(Engine, ScratchGrowsWithTheVisibleTokensAndNotWithTheQueries) {
   EXPECT_LT(long_run, std::int64_t{16} << 20);
   EXPECT_EQ(*engine.bytes_for(geometry, {262'144, 1'000'000, 1}), long_run);
   EXPECT_LT(*engine.bytes_for(geometry, {262'144, 1'000'000, 1000}) - long_run, 64'000);
+
+  const Engine screening = *Engine::host(serial_executor(), default_kernels(), Screening::kOn);
+  const std::int64_t more = *screening.bytes_for(geometry, {262'144, 1, 1}) - long_run;
+  EXPECT_GT(more, 65'536 * 4 * 2) << "norms of the groups, and what rounding them took off";
+  EXPECT_LT(more, std::int64_t{2} << 20);
 }
 
 TEST(Engine, NoCallWithinWhatIsReservedTakesMemory) {

@@ -1,5 +1,6 @@
 // The engine on the host.
 #include <new>
+#include <optional>
 
 #include "base/format.hpp"
 #include "step/attend_units.hpp"
@@ -14,7 +15,7 @@ namespace {
 
 class HostEngine final : public Engine::Impl {
  public:
-  HostEngine(Executor& executor, Kernels kernels) : scratch_(executor, kernels) {}
+  HostEngine(Executor& executor, Kernels kernels, Screening screening) : scratch_(executor, kernels, screening) {}
 
   Result<std::shared_ptr<PageAllocator>> allocator(const Geometry&, const CacheOptions&) override {
     return std::shared_ptr<PageAllocator>();
@@ -35,7 +36,19 @@ class HostEngine final : public Engine::Impl {
   }
   Executor& executor() override { return scratch_.executor; }
 
-  Status run(const PlanBatch& batch) override { return plan_batch(batch, scratch_); }
+  Status run(const PlanBatch& batch) override {
+    for (WorkerScratch& worker : scratch_.workers) worker.plan.done = {};
+    if (Status s = plan_batch(batch, scratch_); !s.ok()) return s;
+    if (batch.candidates != nullptr) return {};  // counted by no one
+    for (const WorkerScratch& worker : scratch_.workers) {
+      const ScreenDone& screened = worker.plan.done;
+      done.groups_screened += screened.groups;
+      done.groups_rescored += screened.rescored;
+      done.screen_fallbacks += screened.fallbacks;
+      done.index_bytes_read += screened.key_bytes;
+    }
+    return {};
+  }
   Status run(const AttendBatch& batch) override {
     const std::int64_t first = attend_batch(batch, scratch_);
     if (first == FirstFault::kNone) return {};
@@ -58,13 +71,15 @@ class HostEngine final : public Engine::Impl {
 
 }  // namespace
 
-Result<Engine> Engine::host(Executor& executor, Kernels kernels) {
+Result<Engine> Engine::host(Executor& executor, Kernels kernels, std::optional<Screening> screening) {
   if (executor.concurrency() < 1) {
     return Status::error(Code::kInvalidArgument, "executor",
                          formatted("executor: a concurrency of {}", executor.concurrency()));
   }
+  const Result<Screening> chosen = screening ? Result<Screening>(*screening) : chosen_screening();
+  if (!chosen.ok()) return chosen.status();
   try {
-    return Engine(std::make_unique<HostEngine>(executor, kernels));
+    return Engine(std::make_unique<HostEngine>(executor, kernels, *chosen));
   } catch (const std::bad_alloc&) {
     return Status::error(Code::kOutOfMemory, "engine", "engine: the system refused memory");
   }

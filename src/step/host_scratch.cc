@@ -18,7 +18,7 @@ void grow_to(std::vector<float>& memory, std::int64_t entries) {
 }  // namespace
 
 Result<std::int64_t> HostScratch::bytes_for(const Geometry& geometry, std::int64_t visible_tokens) const {
-  const std::int64_t one_worker = plan_shape(geometry, visible_tokens).bytes() + attend_worker_floats(geometry) * 4 +
+  const std::int64_t one_worker = plan_shape(geometry, visible_tokens, screens(geometry)).bytes() + attend_worker_floats(geometry) * 4 +
                                   static_cast<std::int64_t>(sizeof(WorkerScratch));
   const auto private_bytes = checked_product({one_worker, concurrency()});
   const auto shared = checked_product({attend_split_slots(concurrency()), kernel_partial_floats(geometry), 4});
@@ -37,13 +37,13 @@ std::int64_t HostScratch::bytes() const {
 bool HostScratch::holds(const Geometry& geometry, std::int64_t visible_tokens) const {
   if (workers.empty()) return false;
   const WorkerScratch& last = workers.back();  // which grows last
-  return last.plan.holds(plan_shape(geometry, visible_tokens)) &&
+  return last.plan.holds(plan_shape(geometry, visible_tokens, screens(geometry))) &&
          holds_entries(last.attend, attend_worker_floats(geometry)) &&
          holds_entries(attend_splits, attend_split_slots(concurrency()) * kernel_partial_floats(geometry));
 }
 
 void HostScratch::grow(const Geometry& geometry, std::int64_t visible_tokens) {
-  const PlanShape shape = plan_shape(geometry, visible_tokens);
+  const PlanShape shape = plan_shape(geometry, visible_tokens, screens(geometry));
   workers.resize(static_cast<std::size_t>(concurrency()));
   for (WorkerScratch& worker : workers) {
     worker.plan.grow(shape);

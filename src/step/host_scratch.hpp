@@ -6,6 +6,7 @@
 
 #include "seriatim/step.hpp"
 #include "step/plan_scratch.hpp"
+#include "step/screening.hpp"
 
 namespace seriatim {
 
@@ -15,7 +16,8 @@ struct WorkerScratch {
 };
 
 struct HostScratch {
-  HostScratch(Executor& runs, Kernels chosen) : executor(runs), kernels(chosen) {}
+  HostScratch(Executor& runs, Kernels chosen, Screening screens)
+      : executor(runs), kernels(chosen), screening(screens) {}
 
   // What grow() of one that was never grown takes. Errors  Overflow.
   Result<std::int64_t> bytes_for(const Geometry& geometry, std::int64_t visible_tokens) const;
@@ -25,9 +27,12 @@ struct HostScratch {
   void grow(const Geometry& geometry, std::int64_t visible_tokens);
 
   int concurrency() const { return executor.concurrency(); }
+  // Whether queries of this geometry may be screened at all.
+  bool screens(const Geometry& geometry) const { return may_screen(screening, kernels, geometry); }
 
   Executor& executor;
   const Kernels kernels;
+  const Screening screening;
   std::vector<WorkerScratch> workers;  // none, or concurrency()
   std::vector<float> attend_splits;    // attend_split_slots * kernel_partial_floats
 };

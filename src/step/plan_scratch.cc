@@ -15,7 +15,7 @@ constexpr std::int64_t kBlockQueryBytes = std::int64_t{128}
 
 }  // namespace
 
-PlanShape plan_shape(const Geometry& geometry, std::int64_t max_visible_tokens) {
+PlanShape plan_shape(const Geometry& geometry, std::int64_t max_visible_tokens, bool screens) {
   constexpr std::int64_t kLanes = Panels::kLanes;
   PlanShape shape;
   // Whole panels: group 0 may stand in any lane of the first one.
@@ -29,6 +29,7 @@ PlanShape plan_shape(const Geometry& geometry, std::int64_t max_visible_tokens) 
   shape.weight_floats = most_queries * geometry.index_heads();
   shape.edge_bytes = score_edge_bytes(geometry);
   shape.planned_ints = plan_row_scratch_entries(geometry, max_visible_tokens);
+  if (screens) shape.screen = screen_shape(geometry, shape.score_stride, most_queries);
   return shape;
 }
 
@@ -41,16 +42,18 @@ void PlanScratch::grow(const PlanShape& shape) {
   grow_to(head_weights, shape.weight_floats);
   grow_to(edge, shape.edge_bytes);
   grow_to(planned, shape.planned_ints);
+  screen.grow(shape.screen);
 }
 
 std::int64_t PlanScratch::bytes() const {
-  return (scores.size() + queries.size() + head_weights.size() + planned.size()) * 4 + edge.size();
+  return (scores.size() + queries.size() + head_weights.size() + planned.size()) * 4 + edge.size() +
+         screen.bytes();
 }
 
 bool PlanScratch::holds(const PlanShape& shape) const {
   return scores.size() >= shape.score_floats && queries.size() >= shape.query_floats &&
          head_weights.size() >= shape.weight_floats && edge.size() >= shape.edge_bytes &&
-         planned.size() >= shape.planned_ints;
+         planned.size() >= shape.planned_ints && screen.holds(shape.screen);
 }
 
 }  // namespace seriatim

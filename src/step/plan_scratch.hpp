@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "base/aligned_buffer.hpp"
+#include "screen/screen_scratch.hpp"
 #include "seriatim/geometry.hpp"
 
 namespace seriatim {
@@ -18,15 +19,26 @@ struct PlanShape {
   std::int64_t weight_floats = 0;  // [block_queries][index_heads] or more
   std::int64_t edge_bytes = 0;     // one panel
   std::int64_t planned_ints = 0;   // plan_row_scratch_entries
+  ScreenShape screen;              // empty where nothing is screened
 
-  std::int64_t bytes() const { return (score_floats + query_floats + weight_floats + planned_ints) * 4 + edge_bytes; }
+  std::int64_t bytes() const {
+    return (score_floats + query_floats + weight_floats + planned_ints) * 4 + edge_bytes + screen.bytes();
+  }
 };
 
 // As many queries as keep the scores and the queries of a block small, one at least: so the scratch grows with the
 // visible tokens once they alone pass that, and never with the number of queries. Fewer visible tokens need no more of
 // anything. The sizes of one worker fit 64 bits.
-// Takes   max_visible_tokens admitted by check_run
-PlanShape plan_shape(const Geometry& geometry, std::int64_t max_visible_tokens);
+// Takes   max_visible_tokens admitted by check_run; screens: whether queries may be screened
+PlanShape plan_shape(const Geometry& geometry, std::int64_t max_visible_tokens, bool screens = false);
+
+// What screening did, of one worker.
+struct ScreenDone {
+  std::int64_t groups = 0;     // by approximate scores alone, but for the rescored
+  std::int64_t rescored = 0;   // groups
+  std::int64_t fallbacks = 0;  // queries screened in vain, or that no bound holds for
+  std::int64_t key_bytes = 0;  // pooled keys read
+};
 
 struct PlanScratch {
   // Afterwards it holds that, and what it held. Throws std::bad_alloc.
@@ -39,7 +51,12 @@ struct PlanScratch {
   AlignedBuffer<float> head_weights;
   AlignedBuffer<std::byte> edge;
   AlignedBuffer<std::int32_t> planned;
+  ScreenScratch screen;
   float largest = 0.0f;  // magnitude of the keys that this worker looked at
+  ScreenDone done;       // in this call
+  // Automatic screening leaves out so many blocks after one that was in vain, twice as many after the next.
+  std::int64_t blocks_to_leave = 0;
+  std::int64_t blocks_left_last = 0;
 };
 
 }  // namespace seriatim

@@ -1,14 +1,20 @@
 #include "step/planner.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
 
 #include "row/emit_row.hpp"
 #include "select/select_kernels.hpp"
 #include "step/first_fault.hpp"
 #include "step/for_units.hpp"
 #include "step/query_block.hpp"
+#include "step/screening.hpp"
 
 namespace seriatim {
 namespace {
@@ -23,7 +29,8 @@ class Planner {
         geometry_(batch.geometry()),
         work_(scratch),
         kernels_(score_kernels(scratch.kernels)),
-        row_kernels_(row_kernels(scratch.kernels)) {
+        row_kernels_(row_kernels(scratch.kernels)),
+        screens_(batch.candidates == nullptr && scratch.screens(batch.geometry())) {
     batch_.table.cut([&](const AskPart& part) { return shape_of(part).block_queries; });
     for (std::int64_t b = 0; b < blocks(); ++b) all_work_ += work_of(b);
   }
@@ -40,8 +47,9 @@ class Planner {
       if (!is_large(b)) continue;
       ++large;
       const QueryBlock block = block_at(b, scratch(0));
-      score_together(block);
-      write_together(block);
+      const std::uint64_t left = screen(block, together());
+      if (left != 0) score_together(block);
+      write_rows(block, left, together());
     }
     if (large == blocks()) return {};
     for_blocks([&](std::int64_t b, int worker) {
@@ -114,13 +122,96 @@ class Planner {
 
   Status plan_only_block() {
     const QueryBlock block = block_at(0, scratch(0));
+    const std::uint64_t left = screen(block, together());
+    if (left == 0) return {};
     score_together(block);
     if (batch_.nan == NanPolicy::kRefuse && block.groups() > 0) {
       for_units(work_.executor, block.count(), [&](std::int64_t index, int) { note_nan(block, index); });
       if (const std::int64_t query = nan_scores_.place(); query != FirstFault::kNone) return refuse_nan(query);
     }
-    write_together(block);
+    write_rows(block, left, together());
     return {};
+  }
+
+  // Who works on a block: one worker, or all together.
+  using Workers = std::optional<int>;
+  static Workers together() { return std::nullopt; }
+
+  // Calls each(index, worker) for the queries whose bit `left` has.
+  template <typename Each>
+  void for_queries(const QueryBlock& block, std::uint64_t left, Workers alone, const Each& each) const {
+    const auto one = [&](std::int64_t index, int worker) {
+      if ((left >> index & 1) != 0) each(index, worker);
+    };
+    if (!alone) return for_units(work_.executor, block.count(), one);
+    for (std::int64_t index = 0; index < block.count(); ++index) one(index, *alone);
+  }
+
+  // Writes what rows screening can tell. Gives the queries that are left, a bit each; all where nothing is screened.
+  // Where some are written none of the others' scores can be NaN.
+  std::uint64_t screen(const QueryBlock& block, Workers alone) const {
+    const std::uint64_t all = ~std::uint64_t{0} >> (64 - block.count());
+    if (!screens_ || !worth_screening(work_.screening, block, geometry_, only_long_runs(block))) return all;
+    block.pack();
+    ScreenedBlock screened(block, geometry_, work_.kernels, work_.screening);
+    if (!approximate(block, screened, alone)) return fall_back(block, all);
+    std::atomic<std::uint64_t> left = all;
+    for_queries(block, all, alone, [&](std::int64_t index, int worker) {
+      if (pick_row(block, screened, index, worker)) left &= ~(std::uint64_t{1} << index);
+    });
+    if (left != 0) return fall_back(block, left);
+    block.scratch().blocks_left_last = 0;
+    return 0;
+  }
+
+  // Whether every query that needs scores sees more groups than the budget.
+  bool only_long_runs(const QueryBlock& block) const {
+    for (std::int64_t q = block.first(); q < block.first() + block.count(); ++q) {
+      const std::int64_t visible = batch_.run_of(block.ask(), q).tokens;
+      if (batch_.needs_scores(visible) && geometry_.groups(visible) <= geometry_.budget_groups()) return false;
+    }
+    return true;
+  }
+
+  bool approximate(const QueryBlock& block, ScreenedBlock& screened, Workers alone) const {
+    if (!screened.pack()) return false;
+    if (alone) {
+      screened.score(0, block.panels(), scratch(*alone));
+    } else {
+      for_panels(block.panels(), block.panel_flops() / 2, [&](std::int64_t first, std::int64_t panels, int worker) {
+        screened.score(first, panels, scratch(worker));
+      });
+    }
+    block.scratch().done.key_bytes += block.key_bytes();
+    return screened.close();
+  }
+
+  std::uint64_t fall_back(const QueryBlock& block, std::uint64_t left) const {
+    constexpr std::int64_t kMostBlocksLeft = 64;
+    PlanScratch& scratch = block.scratch();
+    scratch.done.fallbacks += std::popcount(left);
+    scratch.blocks_left_last = std::clamp<std::int64_t>(2 * scratch.blocks_left_last, 8, kMostBlocksLeft);
+    scratch.blocks_to_leave = scratch.blocks_left_last;
+    return left;
+  }
+
+  // False: the query is to be scored in full.
+  bool pick_row(const QueryBlock& block, const ScreenedBlock& screened, std::int64_t index, int worker) const {
+    const VisibleRun run = batch_.run_of(block.ask(), block.first() + index);
+    if (!batch_.needs_scores(run.tokens)) {
+      write_row(block, index, worker);
+      return true;
+    }
+    PlanScratch& own = scratch(worker);
+    const std::int64_t groups = geometry_.groups(run.tokens);
+    const std::span<std::int32_t> chosen(own.planned.data(), static_cast<std::size_t>(geometry_.budget_groups()));
+    const Picked picked = screened.pick(index, groups, own, chosen);
+    own.done.key_bytes += picked.rescored * row_bytes(geometry_.index_dtype(), geometry_.index_dim());
+    if (!picked.known) return false;
+    own.done.groups += groups;
+    own.done.rescored += picked.rescored;
+    put_row(block, index, emit_row(geometry_, run, chosen, row_at(block, index)));
+    return true;
   }
 
   // Calls each(first_panel, panels, worker) for parts of `panels` that are worth a worker's while.
@@ -135,21 +226,25 @@ class Planner {
   void score_together(const QueryBlock& block) const {
     if (block.groups() == 0) return;
     block.pack();
+    block.scratch().done.key_bytes += block.key_bytes();
     for_panels(block.panels(), block.panel_flops(), [&](std::int64_t first, std::int64_t panels, int worker) {
       block.score(first, panels, scratch(worker).edge.data());
     });
   }
 
-  void write_together(const QueryBlock& block) {
-    for_units(work_.executor, block.count(), [&](std::int64_t index, int worker) { write_row(block, index, worker); });
+  void write_rows(const QueryBlock& block, std::uint64_t left, Workers alone) const {
+    for_queries(block, left, alone, [&](std::int64_t index, int worker) { write_row(block, index, worker); });
   }
 
-  void plan_alone(const QueryBlock& block, int worker) {
+  void plan_alone(const QueryBlock& block, int worker) const {
+    const std::uint64_t left = screen(block, worker);
+    if (left == 0) return;
     if (block.groups() > 0) {
       block.pack();
       block.score_all();
+      block.scratch().done.key_bytes += block.key_bytes();
     }
-    for (std::int64_t index = 0; index < block.count(); ++index) write_row(block, index, worker);
+    write_rows(block, left, worker);
   }
 
   void probe() {
@@ -206,14 +301,25 @@ class Planner {
 
   void write_row(const QueryBlock& block, std::int64_t index, int worker) const {
     const VisibleRun run = batch_.run_of(block.ask(), block.first() + index);
-    const std::int64_t query = batch_.table[block.ask()].first_query + block.first() + index;
-    if (batch_.candidates != nullptr) return write_candidates(scores_of(block, index), query, scratch(worker));
+    if (batch_.candidates != nullptr) {
+      return write_candidates(scores_of(block, index), query_at(block, index), scratch(worker));
+    }
+    const std::span<std::int32_t> row = row_at(block, index);
+    put_row(block, index,
+            batch_.needs_scores(run.tokens)
+                ? emit_row(geometry_, run, select(scores_of(block, index), scratch(worker)), row)
+                : emit_dense_row(run, row));
+  }
+
+  std::int64_t query_at(const QueryBlock& block, std::int64_t index) const {
+    return batch_.table[block.ask()].first_query + block.first() + index;
+  }
+  std::span<std::int32_t> row_at(const QueryBlock& block, std::int64_t index) const {
     const Rows& rows = batch_.rows;
-    const std::span<std::int32_t> row(rows.positions + query * rows.stride, static_cast<std::size_t>(rows.stride));
-    const std::int64_t count = batch_.needs_scores(run.tokens)
-                                   ? emit_row(geometry_, run, select(scores_of(block, index), scratch(worker)), row)
-                                   : emit_dense_row(run, row);
-    rows.counts[query] = static_cast<std::int32_t>(count);
+    return {rows.positions + query_at(block, index) * rows.stride, static_cast<std::size_t>(rows.stride)};
+  }
+  void put_row(const QueryBlock& block, std::int64_t index, std::int64_t count) const {
+    batch_.rows.counts[query_at(block, index)] = static_cast<std::int32_t>(count);
   }
 
   void write_candidates(std::span<const float> scores, std::int64_t query, PlanScratch& scratch) const {
@@ -246,6 +352,7 @@ class Planner {
   HostScratch& work_;
   const ScoreKernels& kernels_;
   const RowKernels& row_kernels_;
+  const bool screens_;
   std::int64_t all_work_ = 0;
   FirstFault nan_scores_;
 };

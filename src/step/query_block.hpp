@@ -26,6 +26,16 @@ class QueryBlock {
   std::int64_t count() const { return count_; }
   std::int64_t groups() const { return pooled_.groups; }
   std::int64_t panels() const { return panels_.count(); }
+  std::int64_t stride() const { return stride_; }  // from one query's scores to the next's
+  const ConstTensor& queries() const { return queries_; }
+  const PooledKeys& pooled() const { return pooled_; }  // what the furthest query sees
+  PlanScratch& scratch() const { return scratch_; }     // with the packed queries and the scores
+  // Of the `index`th query, or null: [index_heads].
+  const float* head_weights(std::int64_t index) const {
+    return head_weights_.empty() ? nullptr : scratch_.head_weights.data() + index * geometry_.index_heads();
+  }
+  // Bytes that one pass reads.
+  std::int64_t key_bytes() const { return panels() * score_edge_bytes(geometry_); }
   // Multiplications and additions of one panel.
   std::int64_t panel_flops() const {
     return 2 * Panels::kLanes * count_ * geometry_.index_heads() * geometry_.index_dim();

@@ -63,6 +63,7 @@ void require(bool right, std::string_view what);
 
 void bench_select(Bench& bench);
 void bench_score(Bench& bench);
+void bench_screen(Bench& bench);
 void bench_attend(Bench& bench);
 void bench_decode(Bench& bench);
 void bench_batch(Bench& bench);

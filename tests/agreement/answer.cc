@@ -111,7 +111,7 @@ class Run {
     const auto sequence = cache_->add(p_.anchor);
     if (!sequence.ok()) return sequence.status();
     sequence_ = *sequence;
-    auto engine = Engine::host(*executor_, way_.kernels);
+    auto engine = Engine::host(*executor_, way_.kernels, way_.screening);
     if (!engine.ok()) return engine.status();
     engine_.emplace(*std::move(engine));
     if (Status s = engine_->reserve(g_, {p_.tokens(), 2 * p_.count(), 2 * p_.count()}); !s.ok()) return s;
@@ -318,6 +318,8 @@ std::string Way::name() const {
     if (pool == Pool::kDuring) name += ", a pool made then";
     if (pool == Pool::kAfter) name += " before, a pool made then";
   }
+  if (screening != Screening::kAutomatic)
+    name += formatted(", screening {}", kScreeningNames[static_cast<std::size_t>(screening)]);
   if (chunk > 0) name += formatted(", chunks of {}", chunk);
   return name;
 }

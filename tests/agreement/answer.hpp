@@ -9,6 +9,7 @@
 #include "agreement/problem.hpp"
 #include "seriatim/executor.hpp"
 #include "seriatim/kernels.hpp"
+#include "seriatim/step.hpp"
 #include "support/foreign_float_environment.hpp"
 
 namespace seriatim::agreement {
@@ -55,6 +56,7 @@ struct Way {
   DeviceWay device = {};                               // with a backend: there, not on the host
   testing::Foreign foreign = testing::Foreign::kNone;  // what other software left the calling thread in
   Pool pool = Pool::kBefore;
+  Screening screening = Screening::kAutomatic;
   std::int64_t chunk = 0;  // so many tokens are appended, and their queries asked before the commit; 0: all at once
 
   std::string name() const;

@@ -50,7 +50,16 @@ std::vector<Way> Checker::ways() const {
       ways.push_back(plain);
       ways.back().chunk = 1;
     }
+    if (extent_ != Extent::kLean || kernels == kernels_.front()) {
+      ways.push_back(plain);
+      ways.back().screening = Screening::kOn;
+    }
     if (!all) continue;
+    ways.push_back(plain);
+    ways.back().screening = Screening::kOff;
+    ways.push_back({.kernels = kernels, .executor = executors_[1].get(), .threads = kThreads[1]});
+    ways.back().batch = Batch::kAsks;
+    ways.back().screening = Screening::kOn;
     for (std::size_t i = 1; i < kThreads.size(); ++i) {
       ways.push_back({.kernels = kernels, .executor = executors_[i].get(), .threads = kThreads[i]});
     }

@@ -72,9 +72,9 @@ void measure(Bench& bench, const Geometry& geometry, std::int64_t tokens, std::s
     for (const int threads : {1, 2}) {
       Planning full(bench, layer, threads, one.queries, Screening::kOff);
       Planning screened(bench, layer, threads, one.queries, one.screening);
-      require(full.answer().counts == screened.answer().counts &&
-                  full.answer().positions == screened.answer().positions,
-              "the rows of full scoring");
+      require(
+          full.answer().counts == screened.answer().counts && full.answer().positions == screened.answer().positions,
+          "the rows of full scoring");
       const WorkDone done = screened.done();
       const double groups = static_cast<double>(geometry.groups(tokens));
       const double products = static_cast<double>(geometry.index_heads() * geometry.index_dim() * one.queries) * groups;

@@ -111,8 +111,8 @@ int run_all(Kernels kernels, bool quick, const std::string& filter, const std::s
     print_limits(machine.limits.back());
   }
   print_heading();
-  for (auto part : {bench_select, bench_score, bench_screen, bench_attend, bench_decode, bench_batch, bench_latent, bench_prefill,
-                    bench_cache, bench_borrow})
+  for (auto part : {bench_select, bench_score, bench_screen, bench_attend, bench_decode, bench_batch, bench_latent,
+                    bench_prefill, bench_cache, bench_borrow})
     part(bench);
   const auto missed =
       std::count_if(bench.measures().begin(), bench.measures().end(), [](const Measure& m) { return m.met == false; });

@@ -10,9 +10,9 @@
 namespace seriatim {
 namespace {
 
-constexpr double kU = 0x1p-24;        // a rounding of f32 to nearest
+constexpr double kU = 0x1p-24;         // a rounding of f32 to nearest
 constexpr double kFlushed = 0x1p-126;  // what a flushed result, or an input taken for zero, is off by at most
-constexpr double kUnder = 0x1p-149;   // a rounding below the normal numbers
+constexpr double kUnder = 0x1p-149;    // a rounding below the normal numbers
 constexpr double kUp = 1.0 + 0x1p-20;  // for the roundings of this file, of of(), and the coefficients' own
 constexpr double kSafe = 1e37;
 
@@ -74,8 +74,8 @@ bool ScreenBound::holds(float most_norm, float most_error) const {
   return largest * (static_cast<double>(most_norm) + static_cast<double>(most_error) + 1.0) < kSafe;
 }
 
-ScreenBound screen_bound(const Geometry& geometry, const ConstTensor& query, const float* head_weights,
-                         bool exact_keys, float* room) {
+ScreenBound screen_bound(const Geometry& geometry, const ConstTensor& query, const float* head_weights, bool exact_keys,
+                         float* room) {
   const std::int64_t heads = geometry.index_heads();
   const std::int64_t dim = geometry.index_dim();
   const bool exact_query = query.dtype == DType::kBf16;
@@ -83,8 +83,8 @@ ScreenBound screen_bound(const Geometry& geometry, const ConstTensor& query, con
   // The f32 that the score multiplies or divides by is within a rounding of this; kUp covers it.
   const double scale = geometry.scale_at() == ScaleAt::kNowhere ? 1.0 : inverse_sqrt_dim;
 
-  float* whole = room;                 // [heads][dim]
-  float* left = room + heads * dim;    // what rounding to bf16 took off
+  float* whole = room;               // [heads][dim]
+  float* left = room + heads * dim;  // what rounding to bf16 took off
   Gram of_query(dim, geometry.relu());
   Gram of_left(dim, geometry.relu());
   double weights = 0.0, lengths = 0.0, near_lengths = 0.0, longest = 0.0;
@@ -119,8 +119,8 @@ ScreenBound screen_bound(const Geometry& geometry, const ConstTensor& query, con
   bound.by_norm = rounded_up(scale * of_left.bound() + by_rounding + scale * near_lengths * near +
                              scale * weights * root * kFlushed);
   const double flushed = weights * 2.0 * static_cast<double>(even) * kFlushed + near_lengths * root * kFlushed;
-  const double under = weights * static_cast<double>(dim) * kUnder +
-                       2.0 * kUnder * (static_cast<double>(heads) + weights + 2.0);
+  const double under =
+      weights * static_cast<double>(dim) * kUnder + 2.0 * kUnder * (static_cast<double>(heads) + weights + 2.0);
   bound.always = rounded_up((flushed + under) * (1.0 + 2.0 * finish));
   bound.largest = 2.0 * (lengths + near_lengths + longest + weights);
   return bound;

@@ -28,7 +28,7 @@ struct ScreenBound {
 // Takes   query [index_heads, index_dim], any float dtype; head_weights [index_heads] or null
 //         exact_keys: x~ is x (bf16 keys), so that by_error does not matter
 //         room: for 2 * index_heads * index_dim floats
-ScreenBound screen_bound(const Geometry& geometry, const ConstTensor& query, const float* head_weights,
-                         bool exact_keys, float* room);
+ScreenBound screen_bound(const Geometry& geometry, const ConstTensor& query, const float* head_weights, bool exact_keys,
+                         float* room);
 
 }  // namespace seriatim

@@ -49,8 +49,8 @@ double measure(Kernels kernels) {
   pooled.dim = geometry.index_dim();
   pooled.dtype = DType::kBf16;
 
-  const ConstTensor queries =
-      dense_view(static_cast<const void*>(keys.data()), DType::kBf16, {1, geometry.index_heads(), geometry.index_dim()});
+  const ConstTensor queries = dense_view(static_cast<const void*>(keys.data()), DType::kBf16,
+                                         {1, geometry.index_heads(), geometry.index_dim()});
   const AlignedBuffer<float> packed(query);
   const AlignedBuffer<float> scores(groups);
   const ScoreKernels& exact = score_kernels(kernels);

@@ -50,8 +50,8 @@ class Picker {
 
   void select(std::span<const float> scores, std::span<std::int32_t> chosen) const {
     // No error is left: no score is NaN, and there is room.
-    static_cast<void>(*select_with(task_.kernels, scores, task_.keep, NanPolicy::kExclude, task_.select_scratch,
-                                   chosen));
+    static_cast<void>(
+        *select_with(task_.kernels, scores, task_.keep, NanPolicy::kExclude, task_.select_scratch, chosen));
   }
 
   // `listed` holds every group of the set, and `known` those of it whose scores are there already; both ascend.

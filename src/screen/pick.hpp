@@ -15,8 +15,8 @@ struct PickTask {
   const ScreenKernels* screen = nullptr;
   Rescore rescore = {};
   ScreenReach reach = {};  // of every group that the query sees; the threshold is found here
-  float widest = 0.0f;  // no group's bound is wider
-  std::int64_t keep = 0;  // less than there are groups
+  float widest = 0.0f;     // no group's bound is wider
+  std::int64_t keep = 0;   // less than there are groups
   std::int64_t most_rescored = 0;
   ScreenScratch* scratch = nullptr;
   std::span<std::int32_t> select_scratch = {};  // select_scratch_entries of the groups

@@ -1,5 +1,5 @@
-// Canonical scores of some groups: their keys are gathered into dense panels, where the score kernels give them the bits
-// that they have in their own.
+// Canonical scores of some groups: their keys are gathered into dense panels, where the score kernels give them the
+// bits that they have in their own.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// Approximate scores, fast: products of bf16 keys and queries, two dims an instruction, and how large each key is. Their
-// distance from the canonical scores is bounded by bound.hpp; they are never handed out.
+// Approximate scores, fast: products of bf16 keys and queries, two dims an instruction, and how large each key is.
+// Their distance from the canonical scores is bounded by bound.hpp; they are never handed out.
 #pragma once
 
 #include <cstdint>
@@ -11,10 +11,11 @@
 
 namespace seriatim {
 
-inline constexpr std::int64_t kScreenRows = 8;    // heads of queries that a tile holds
-inline constexpr std::int64_t kScreenBatch = 4;   // panels that all rows visit before the next are read
+inline constexpr std::int64_t kScreenRows = 8;   // heads of queries that a tile holds
+inline constexpr std::int64_t kScreenBatch = 4;  // panels that all rows visit before the next are read
 
-// Two neighbouring dims stand in one word as bf16, the even one in its lower half; an odd last dim has a zero beside it.
+// Two neighbouring dims stand in one word as bf16, the even one in its lower half; an odd last dim has a zero beside
+// it.
 constexpr std::int64_t screen_words(std::int64_t dim) { return (dim + 1) / 2; }
 
 struct ScreenBlock {

@@ -15,15 +15,12 @@ using Lanes = std::array<float, 16>;
 float low_of(std::uint32_t word) { return std::bit_cast<float>(word << 16); }
 float high_of(std::uint32_t word) { return std::bit_cast<float>(word & 0xffff0000u); }
 
-std::uint32_t word_of(float even, float odd) {
-  return to_bf16(even) | static_cast<std::uint32_t>(to_bf16(odd)) << 16;
-}
+std::uint32_t word_of(float even, float odd) { return to_bf16(even) | static_cast<std::uint32_t>(to_bf16(odd)) << 16; }
 
 float norm_of(float squares) { return std::sqrt(squares * kNormGrowth + kNormFlush) * kNormRound; }
 
 // One panel as words, and the norms of its groups.
-void prepare(const std::byte* panel, DType dtype, std::int64_t dim, std::uint32_t* words, float* norms,
-             float* errors) {
+void prepare(const std::byte* panel, DType dtype, std::int64_t dim, std::uint32_t* words, float* norms, float* errors) {
   const std::int64_t bytes = dtype_bytes(dtype);
   for (std::size_t lane = 0; lane < 16; ++lane) {
     float squares = 0.0f, left = 0.0f;

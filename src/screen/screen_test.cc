@@ -150,8 +150,7 @@ int for_all(unsigned seed, const Each& each) {
   for (const DType dtype : {DType::kBf16, DType::kF32, DType::kF16}) {
     for (const Attack& attack : attacks(seed)) {
       for (int option = 0; option < 5; ++option) {
-        const Geometry geometry =
-            screen_geometry(kHeads, kDim, dtype, option != 4, static_cast<ScaleAt>(option % 4));
+        const Geometry geometry = screen_geometry(kHeads, kDim, dtype, option != 4, static_cast<ScaleAt>(option % 4));
         ScreenTrial trial(geometry, attack.keys, attack.query, attack.weights, (trials * 5) % 16);
         for (const ScreenKernels* kernels : all_screens()) {
           trial.screen(*kernels);

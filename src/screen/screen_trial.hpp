@@ -18,7 +18,8 @@ namespace seriatim {
 
 class ScreenTrial {
  public:
-  // Takes   keys [groups][index_dim], query [index_heads][index_dim], weights [index_heads] or none. They are rounded to
+  // Takes   keys [groups][index_dim], query [index_heads][index_dim], weights [index_heads] or none. They are rounded
+  // to
   //         the geometry's index_dtype. lead: lanes before the first group, which hold a NaN
   ScreenTrial(const Geometry& geometry, const std::vector<float>& keys, const std::vector<float>& query,
               std::vector<float> weights, std::int64_t lead = 0)

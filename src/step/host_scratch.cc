@@ -18,8 +18,8 @@ void grow_to(std::vector<float>& memory, std::int64_t entries) {
 }  // namespace
 
 Result<std::int64_t> HostScratch::bytes_for(const Geometry& geometry, std::int64_t visible_tokens) const {
-  const std::int64_t one_worker = plan_shape(geometry, visible_tokens, screens(geometry)).bytes() + attend_worker_floats(geometry) * 4 +
-                                  static_cast<std::int64_t>(sizeof(WorkerScratch));
+  const std::int64_t one_worker = plan_shape(geometry, visible_tokens, screens(geometry)).bytes() +
+                                  attend_worker_floats(geometry) * 4 + static_cast<std::int64_t>(sizeof(WorkerScratch));
   const auto private_bytes = checked_product({one_worker, concurrency()});
   const auto shared = checked_product({attend_split_slots(concurrency()), kernel_partial_floats(geometry), 4});
   const auto all = private_bytes && shared ? checked_add(*private_bytes, *shared) : std::nullopt;

@@ -46,8 +46,7 @@ void PlanScratch::grow(const PlanShape& shape) {
 }
 
 std::int64_t PlanScratch::bytes() const {
-  return (scores.size() + queries.size() + head_weights.size() + planned.size()) * 4 + edge.size() +
-         screen.bytes();
+  return (scores.size() + queries.size() + head_weights.size() + planned.size()) * 4 + edge.size() + screen.bytes();
 }
 
 bool PlanScratch::holds(const PlanShape& shape) const {

@@ -12,11 +12,11 @@ namespace seriatim {
 namespace {
 
 // Where screening begins to win: docs/performance.md has what it was measured by.
-constexpr double kLeastGain = 1.3;            // of the products alone
-constexpr std::int64_t kLeastRows = 16;       // fewer are bound by reading the keys, which screening reads too
+constexpr double kLeastGain = 1.3;       // of the products alone
+constexpr std::int64_t kLeastRows = 16;  // fewer are bound by reading the keys, which screening reads too
 constexpr std::int64_t kLeastGroups = 4096;
-constexpr std::int64_t kLeastBudgets = 4;     // groups, in budgets
-constexpr std::int64_t kGatherFlops = 8192;   // what fetching one key that lies alone costs, in multiply-adds
+constexpr std::int64_t kLeastBudgets = 4;    // groups, in budgets
+constexpr std::int64_t kGatherFlops = 8192;  // what fetching one key that lies alone costs, in multiply-adds
 
 Result<Screening> choose() {
   const char* const word = std::getenv("SERIATIM_SCREEN");
@@ -75,8 +75,8 @@ bool ScreenedBlock::pack() const {
   const bool exact_keys = geometry_.index_dtype() == DType::kBf16;
   for (std::int64_t q = 0; q < block_.count(); ++q) {
     ScreenBound& bound = scratch.bounds.data()[q];
-    bound = screen_bound(geometry_, row_of(block_.queries(), q), block_.head_weights(q), exact_keys,
-                         scratch.query.data());
+    bound =
+        screen_bound(geometry_, row_of(block_.queries(), q), block_.head_weights(q), exact_keys, scratch.query.data());
     if (!bound.holds(0.0f, 0.0f)) return false;
   }
   pack_screen_queries(block_.queries(), scratch.queries.data());
@@ -122,8 +122,12 @@ Picked ScreenedBlock::pick(std::int64_t index, std::int64_t groups, PlanScratch&
   PickTask task{kernels_};
   exact_.pack(one, worker.screen.query.data());
   task.screen = &screen_;
-  task.rescore = {&geometry_,       &exact_, worker.screen.query.data(), block_.head_weights(index),
-                  &block_.pooled(), worker.screen.gathered.data()};
+  task.rescore = {&geometry_,
+                  &exact_,
+                  worker.screen.query.data(),
+                  block_.head_weights(index),
+                  &block_.pooled(),
+                  worker.screen.gathered.data()};
   task.reach.scores = block_.scores(index, groups);
   task.reach.norms = shared.screen.norms.data() + panels_.lead();
   task.reach.errors = shared.screen.errors.data() + panels_.lead();

@@ -13,8 +13,8 @@ namespace seriatim {
 // Whether queries of this geometry are ever screened: then there is scratch for it.
 bool may_screen(Screening screening, Kernels kernels, const Geometry& geometry);
 
-// Whether this block is worth screening, from what is known beforehand. `every` says that each of its queries that needs
-// scores sees more groups than the budget.
+// Whether this block is worth screening, from what is known beforehand. `every` says that each of its queries that
+// needs scores sees more groups than the budget.
 bool worth_screening(Screening screening, const QueryBlock& block, const Geometry& geometry, bool every);
 
 class ScreenedBlock {

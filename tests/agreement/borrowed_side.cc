@@ -42,7 +42,7 @@ ConstTensor BorrowedSide::scatter(const ConstTensor& from, std::vector<std::byte
                   static_cast<std::size_t>(row));
     }
   }
-  return as_const(to);
+  return seriatim::as_const(to);
 }
 
 Result<LayerView> BorrowedSide::view(const LayerView& layer) {

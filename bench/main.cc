@@ -137,7 +137,8 @@ int main(int argc, char** argv) {
   app.add_flag("--quick", quick, "Fewer rounds and sizes; ends within two minutes");
   app.add_option("--json", json, "Write machine and measures here")->type_name("FILE");
   app.add_option("--only", filter,
-                 "Only the part of this name: select, score, attend, decode, batch, latent, prefill, cache or borrow")
+                 "Only the part of this name: select, score, screen, attend, decode, batch, latent, prefill, cache or "
+                 "borrow")
       ->type_name("PART");
   app.add_option("--kernels", kernels_name, "Force an implementation (default: the fastest, or SERIATIM_KERNELS)")
       ->type_name("NAME");

@@ -120,6 +120,21 @@ class ShardedCache {
   Result<ShardedSnapshot> snapshot(SequenceId sequence) const;
   std::vector<SequenceId> sequences() const;
 
+  // Writes sequences to a folder that all ranks share: each rank one file in the format of Cache::save(), then rank 0
+  // the manifest, whose rename is the commit. Until then what was saved there before is what a restore finds; files of
+  // earlier saves are removed afterwards.
+  // Errors  as Cache::save. Threads  saves to one folder must take turns.
+  Status save(const std::string& folder, std::span<const SequenceId> sequences) const;
+  Status save(const std::string& folder) const;
+
+  // Adds every sequence of a folder, or of one file that a Cache has saved, or none.
+  // Takes   mode: how a rank's file comes in where as many ranks restore as saved, which keep their ranges. Any other
+  //         number of ranks reads the files it needs, verified, copies what it takes and spreads it by even_cuts().
+  // Gives   the sequences in the order in which they were saved
+  // Errors  as Cache::restore. NotFound: neither a manifest nor a file. Corrupt: a manifest that contradicts itself or
+  //         its files. InvalidArgument: ranks that see different manifests.
+  Result<std::vector<RestoredSequence>> restore(const std::string& path, RestoreMode mode = RestoreMode::kCopy);
+
   struct Impl;
 
  private:

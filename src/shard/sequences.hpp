@@ -62,6 +62,7 @@ struct ShardedCache::Impl {
   Group& group;
   TokenPack pack;
   double imbalance;
+  CacheOptions file_options;  // of a cache that only maps files
   std::int64_t layers = 0;
   std::int64_t page_tokens = 0;
   mutable std::mutex publishing;           // guards `sequences` against snapshot()

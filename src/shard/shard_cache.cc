@@ -126,6 +126,9 @@ Result<std::unique_ptr<ShardedCache>> ShardedCache::create(const Geometry& geome
     auto cache = Cache::create(geometry, options.cache);
     if (!cache.ok()) return cache.status();
     impl = std::make_shared<Impl>(*std::move(cache), group, TokenPack(geometry, options.cache), options.imbalance);
+    impl->file_options.layers = options.cache.layers;
+    impl->file_options.page_tokens = layout->page_tokens;
+    impl->file_options.kernels = options.cache.kernels;
     impl->layers = static_cast<std::int64_t>(options.cache.layers.size());
     impl->page_tokens = layout->page_tokens;
     call = terms(geometry, options, layout->page_tokens);

@@ -26,14 +26,14 @@ bool same_bytes(const std::vector<std::int32_t>& a, const std::vector<std::int32
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof a[0]) == 0;
 }
 
-class DenseIdentityRows : public testing::TestWithParam<Spread> {};
+class DenseIdentityRows : public ::testing::TestWithParam<Spread> {};
 
-std::string name_of(const testing::TestParamInfo<Spread>& spread) {
+std::string name_of(const ::testing::TestParamInfo<Spread>& spread) {
   const char* names[] = {"uniform", "all_equal", "mostly_zero", "rising", "falling", "infinities"};
   return names[static_cast<std::size_t>(spread.param)];
 }
 
-INSTANTIATE_TEST_SUITE_P(Spreads, DenseIdentityRows, testing::ValuesIn(test::kSpreads), name_of);
+INSTANTIATE_TEST_SUITE_P(Spreads, DenseIdentityRows, ::testing::ValuesIn(test::kSpreads), name_of);
 
 TEST_P(DenseIdentityRows, EveryCountUpTo2051IsTheDenseRowByteForByte) {
   const Geometry geometry = test::qsa();

@@ -20,9 +20,9 @@ std::vector<std::int64_t> budgets(std::int64_t r, std::int64_t n) {
 
 std::vector<std::int64_t> anchors(std::int64_t n) { return {0, 1, 3, 1000003, Geometry::kPositions - n}; }
 
-class LongBoundaries : public testing::TestWithParam<std::int64_t> {};
+class LongBoundaries : public ::testing::TestWithParam<std::int64_t> {};
 
-INSTANTIATE_TEST_SUITE_P(Visible, LongBoundaries, testing::ValuesIn(kCounts),
+INSTANTIATE_TEST_SUITE_P(Visible, LongBoundaries, ::testing::ValuesIn(kCounts),
                          [](const auto& count) { return std::to_string(count.param); });
 
 TEST_P(LongBoundaries, RowsAreWhatWalkingOverEveryTokenGives) {

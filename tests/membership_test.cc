@@ -43,7 +43,7 @@ TEST(Membership, ATieAcrossTheCutGoesToTheEarlierGroupsInEveryArrangement) {
     std::vector<float> scores;
     for (std::size_t g = 0; g < 8; ++g) scores.push_back(letters[(code >> (2 * g)) & 3u]);
     const Example example = example_of(geometry, {5, 17}, scores);
-    ASSERT_EQ(test::groups_touched(example), test::best_groups(example)) << testing::PrintToString(scores);
+    ASSERT_EQ(test::groups_touched(example), test::best_groups(example)) << ::testing::PrintToString(scores);
     const auto best_first = test::ranking(scores);
     ties += scores[static_cast<std::size_t>(best_first[3])] == scores[static_cast<std::size_t>(best_first[4])] ? 1 : 0;
   }

@@ -18,7 +18,7 @@ TEST(Order, EveryEntryIsLaterThanTheOneBefore) {
   std::size_t entries = 0;
   for (const Example& example : test::sparse_examples()) {
     ASSERT_EQ(steps_back(example.row), 0) << "r " << example.geometry.group_tokens() << " n " << example.run.tokens
-                                          << ": " << testing::PrintToString(example.row);
+                                          << ": " << ::testing::PrintToString(example.row);
     entries += example.row.size();
   }
   EXPECT_GT(entries, 100000u);
@@ -38,7 +38,7 @@ TEST(Order, NoRankOrderOfTheScoresShowsInTheRow) {
   std::vector<float> scores{1.0f, 2.0f, 3.0f, 4.0f, 5.0f};
   int permutations = 0;
   do {
-    ASSERT_EQ(steps_back(test::plan(geometry, {7, 17}, scores).row()), 0) << testing::PrintToString(scores);
+    ASSERT_EQ(steps_back(test::plan(geometry, {7, 17}, scores).row()), 0) << ::testing::PrintToString(scores);
     ++permutations;
   } while (std::next_permutation(scores.begin(), scores.end()));
   EXPECT_EQ(permutations, 120);

@@ -15,7 +15,7 @@ void expect_tail(const Example& example) {
     const std::size_t at = example.row.size() - static_cast<std::size_t>(tail - i);
     ASSERT_EQ(example.row[at], example.run.anchor + example.run.tokens - tail + i)
         << "r " << example.geometry.group_tokens() << " n " << example.run.tokens << ": "
-        << testing::PrintToString(example.row);
+        << ::testing::PrintToString(example.row);
   }
 }
 

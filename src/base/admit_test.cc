@@ -15,7 +15,7 @@ using test::expect_refused;
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
-class AdmitView : public testing::Test {
+class AdmitView : public ::testing::Test {
  protected:
   std::array<float, 12> memory_{};
   ConstTensor view_ = dense_view(static_cast<const void*>(memory_.data()), DType::kF32, {3, 4});

@@ -9,6 +9,8 @@
 #include <limits>
 #include <vector>
 
+#include "support/random.hpp"
+
 namespace seriatim {
 namespace {
 
@@ -26,30 +28,23 @@ struct Triple {
   float c;
 };
 
-class Random {
+class Words {
  public:
-  std::uint64_t next() {  // splitmix64
-    state_ += 0x9e3779b97f4a7c15u;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-  std::uint32_t word() { return static_cast<std::uint32_t>(next() >> 32); }
+  std::uint32_t word() { return static_cast<std::uint32_t>(random_.next() >> 32); }
   std::uint32_t below(std::uint32_t bound) { return word() % bound; }
 
  private:
-  std::uint64_t state_ = 20240917;
+  testing::Random random_{20240917};
 };
 
 // A float of the given biased exponent whose significand ends in `zeros` zero bits.
-float shaped(Random& random, std::uint32_t biased, std::uint32_t zeros) {
+float shaped(Words& random, std::uint32_t biased, std::uint32_t zeros) {
   const std::uint32_t fraction = (random.word() & 0x007fffffu) >> zeros << zeros;
   return float_of((random.word() & 0x80000000u) | (biased << 23) | fraction);
 }
 
 // Turns through the kinds of triple in which a fused multiply-add goes wrong when it is rounded twice.
-Triple draw(Random& random, std::uint64_t turn) {
+Triple draw(Words& random, std::uint64_t turn) {
   switch (turn % 6) {
     case 0:  // any bits at all: infinities, NaNs and subnormals among them
       return {float_of(random.word()), float_of(random.word()), float_of(random.word())};
@@ -87,7 +82,7 @@ Triple draw(Random& random, std::uint64_t turn) {
 std::uint64_t triples_to_draw() { return std::getenv("SERIATIM_EXHAUSTIVE") != nullptr ? 600'000'000u : 2'000'000u; }
 
 TEST(Fma, SoftwareAgreesWithTheStandardLibraryOnSeededTriples) {
-  Random random;
+  Words random;
   std::uint64_t finite = 0;
   std::uint64_t subnormal = 0;
   std::uint64_t unlike_two_roundings = 0;
@@ -109,7 +104,7 @@ TEST(Fma, SoftwareAgreesWithTheStandardLibraryOnSeededTriples) {
 }
 
 TEST(Fma, TheCompiledOneAgreesWithSoftware) {
-  Random random;
+  Words random;
   for (std::uint64_t turn = 0; turn < 500'000; ++turn) {
     const Triple t = draw(random, turn);
     ASSERT_TRUE(same(fma32(t.a, t.b, t.c), fma32_software(t.a, t.b, t.c)))

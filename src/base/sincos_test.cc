@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <limits>
 
+#include "support/random.hpp"
 #include "tables/sincos_table.hpp"
 
 namespace seriatim {
@@ -33,10 +34,7 @@ class Hash {
 
 // As in tools/make_math_tables.py: any sign and significand, 2^-20 <= |angle| < 2^32.
 float sampled_angle(std::uint64_t index) {
-  std::uint64_t z = (index + 1) * 0x9e3779b97f4a7c15u;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-  z ^= z >> 31;
+  const std::uint64_t z = testing::Random(index * 0x9e3779b97f4a7c15u).next();
   const auto biased = 107u + static_cast<std::uint32_t>((z >> 32) & 0xffffu) % 52u;
   return float_of((static_cast<std::uint32_t>(z) & 0x807fffffu) | (biased << 23));
 }

@@ -41,7 +41,7 @@ constexpr Kind kKinds[] = {{"Plain", plain},
                            {"ThreeCoordinates", three_coordinates},
                            {"FinishedKeys", finished_keys}};
 
-class CacheOfAnyKind : public testing::TestWithParam<std::tuple<Kind, std::int64_t, std::int64_t>> {
+class CacheOfAnyKind : public ::testing::TestWithParam<std::tuple<Kind, std::int64_t, std::int64_t>> {
  protected:
   const std::int64_t anchor_ = std::get<2>(GetParam());
   const Geometry geometry_ = [] {
@@ -57,14 +57,14 @@ class CacheOfAnyKind : public testing::TestWithParam<std::tuple<Kind, std::int64
   }
 };
 
-std::string kind_name(const testing::TestParamInfo<CacheOfAnyKind::ParamType>& info) {
+std::string kind_name(const ::testing::TestParamInfo<CacheOfAnyKind::ParamType>& info) {
   return std::string(std::get<0>(info.param).name) + "_r" + std::to_string(std::get<1>(info.param)) + "_anchor" +
          std::to_string(std::get<2>(info.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(Cache, CacheOfAnyKind,
-                         testing::Combine(testing::ValuesIn(kKinds), testing::Values(1, 3, 4, 7),
-                                          testing::Values<std::int64_t>(0, 1, 3, 1'000'003)),
+                         ::testing::Combine(::testing::ValuesIn(kKinds), ::testing::Values(1, 3, 4, 7),
+                                            ::testing::Values<std::int64_t>(0, 1, 3, 1'000'003)),
                          kind_name);
 
 TEST_P(CacheOfAnyKind, EveryCountOfTokensReadsBackThroughPages) {

@@ -15,7 +15,7 @@ using namespace cache_testing;
 constexpr std::int64_t kLayers = 2;
 
 // A cache of one sequence at anchor 3 that holds 21 tokens, and what its refusals must leave alone.
-class CacheRefuses : public testing::Test {
+class CacheRefuses : public ::testing::Test {
  protected:
   CacheRefuses() {
     append(*cache_, sequence_, ids(1, 21));

@@ -18,7 +18,7 @@ std::vector<TokenId> part(const std::vector<TokenId>& tokens, std::int64_t first
   return {tokens.begin() + first, tokens.begin() + first + count};
 }
 
-class CacheShares : public testing::TestWithParam<std::int64_t> {
+class CacheShares : public ::testing::TestWithParam<std::int64_t> {
  protected:
   CacheShares() : geometry_(admit(small_options(GetParam()))), page_tokens_(16 * GetParam()) {}
 
@@ -33,7 +33,7 @@ class CacheShares : public testing::TestWithParam<std::int64_t> {
   const std::unique_ptr<Cache> cache_ = make_cache(geometry_, options_);
 };
 
-INSTANTIATE_TEST_SUITE_P(Groups, CacheShares, testing::Values(1, 3, 4, 7));
+INSTANTIATE_TEST_SUITE_P(Groups, CacheShares, ::testing::Values(1, 3, 4, 7));
 
 // llama.cpp#29166: two users at the same positions of one cache with different keys.
 TEST_P(CacheShares, TwoSequencesAreEachAsIfAlone) {

@@ -18,7 +18,7 @@ using namespace cache_testing;
 
 class CacheFileOf : public SavedCache {};
 
-INSTANTIATE_TEST_SUITE_P(Kinds, CacheFileOf, testing::Values("Plain", "Coordinates", "Bf16", "Finished"),
+INSTANTIATE_TEST_SUITE_P(Kinds, CacheFileOf, ::testing::Values("Plain", "Coordinates", "Bf16", "Finished"),
                          [](const auto& param) { return std::string(param.param); });
 
 TEST_P(CacheFileOf, EverySequenceComesBackBitForBit) {

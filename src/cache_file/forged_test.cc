@@ -28,7 +28,7 @@ class CacheFileForged : public SavedCache {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, CacheFileForged, testing::Values("Plain"),
+INSTANTIATE_TEST_SUITE_P(Kinds, CacheFileForged, ::testing::Values("Plain"),
                          [](const auto& param) { return std::string(param.param); });
 
 TEST_P(CacheFileForged, NothingChangedIsAccepted) {

@@ -114,7 +114,7 @@ void replace(Draft& draft, const char* key, std::string_view from, std::string_v
   text.replace(at, from.size(), to);
 }
 
-class DamagedCapture : public testing::TestWithParam<Damage> {};
+class DamagedCapture : public ::testing::TestWithParam<Damage> {};
 
 TEST_P(DamagedCapture, IsRefusedByName) {
   Draft draft;
@@ -176,7 +176,7 @@ const Damage kDamages[] = {
      [](Draft& d) { d.put("query_positions", DType::kI64, {3}, std::vector<std::int64_t>{9, 5, 16}); }},
 };
 
-INSTANTIATE_TEST_SUITE_P(Kinds, DamagedCapture, testing::ValuesIn(kDamages),
+INSTANTIATE_TEST_SUITE_P(Kinds, DamagedCapture, ::testing::ValuesIn(kDamages),
                          [](const auto& damage) { return std::string(damage.param.name); });
 
 TEST(Capture, AMissingFileIsAnIoError) {

@@ -21,7 +21,7 @@ namespace {
 using test::Elements;
 using test::Random;
 
-class IndexAgreement : public testing::TestWithParam<std::string> {
+class IndexAgreement : public ::testing::TestWithParam<std::string> {
  protected:
   const Kernels kernels_ = *Kernels::named(GetParam());
 };
@@ -32,7 +32,7 @@ std::vector<std::string> names() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Kernels, IndexAgreement, testing::ValuesIn(names()),
+INSTANTIATE_TEST_SUITE_P(Kernels, IndexAgreement, ::testing::ValuesIn(names()),
                          [](const auto& name) { return name.param; });
 
 TEST_P(IndexAgreement, TheForcedImplementationIsTheOneThatRuns) {

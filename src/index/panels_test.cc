@@ -7,9 +7,9 @@ namespace {
 
 using test::Elements;
 
-class Panels : public testing::TestWithParam<DType> {};
+class Panels : public ::testing::TestWithParam<DType> {};
 
-INSTANTIATE_TEST_SUITE_P(DTypes, Panels, testing::Values(DType::kF32, DType::kBf16, DType::kF16), test::dtype_label);
+INSTANTIATE_TEST_SUITE_P(DTypes, Panels, ::testing::Values(DType::kF32, DType::kBf16, DType::kF16), test::dtype_label);
 
 TEST_P(Panels, AreBlocksOfSixteenGroupsPerDimWithZerosPastTheLast) {
   const Geometry geometry = test::admitted(test::small_index(GetParam()));

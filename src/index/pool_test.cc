@@ -11,7 +11,7 @@ namespace {
 using test::Elements;
 using test::PoolDefinition;
 
-class Pool : public testing::TestWithParam<DType> {
+class Pool : public ::testing::TestWithParam<DType> {
  protected:
   // Pools `tokens` raw keys from `first_position` in one call.
   Elements pool(const Geometry& geometry, const Elements& raw, std::int64_t tokens, std::int64_t first_position,
@@ -36,7 +36,7 @@ class Pool : public testing::TestWithParam<DType> {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(DTypes, Pool, testing::Values(DType::kF32, DType::kBf16, DType::kF16), test::dtype_label);
+INSTANTIATE_TEST_SUITE_P(DTypes, Pool, ::testing::Values(DType::kF32, DType::kBf16, DType::kF16), test::dtype_label);
 
 TEST_P(Pool, EveryStepIsTheDefinitionsBitForBit) {
   std::int64_t compared = 0;
@@ -62,7 +62,7 @@ TEST_P(Pool, EveryStepIsTheDefinitionsBitForBit) {
 }
 
 using PoolHalves = Pool;
-INSTANTIATE_TEST_SUITE_P(DTypes, PoolHalves, testing::Values(DType::kBf16, DType::kF16), test::dtype_label);
+INSTANTIATE_TEST_SUITE_P(DTypes, PoolHalves, ::testing::Values(DType::kBf16, DType::kF16), test::dtype_label);
 
 // Leaving out any one rounding gives other bits, so the test above sees each of them. (Without the last, storing
 // rounds.)
@@ -169,7 +169,8 @@ class PoolAxes : public Pool {
   Geometry axial_ = *Geometry::admit({});
 };
 
-INSTANTIATE_TEST_SUITE_P(DTypes, PoolAxes, testing::Values(DType::kF32, DType::kBf16, DType::kF16), test::dtype_label);
+INSTANTIATE_TEST_SUITE_P(DTypes, PoolAxes, ::testing::Values(DType::kF32, DType::kBf16, DType::kF16),
+                         test::dtype_label);
 
 TEST_P(PoolAxes, TextHasEqualCoordinatesAndTheBitsOfNoAxes) {
   const Elements raw = Elements::random(GetParam(), 40 * 24, 10);

@@ -7,9 +7,9 @@ namespace {
 
 using test::Elements;
 
-class IndexQueries : public testing::TestWithParam<DType> {};
+class IndexQueries : public ::testing::TestWithParam<DType> {};
 
-INSTANTIATE_TEST_SUITE_P(DTypes, IndexQueries, testing::Values(DType::kF32, DType::kBf16, DType::kF16),
+INSTANTIATE_TEST_SUITE_P(DTypes, IndexQueries, ::testing::Values(DType::kF32, DType::kBf16, DType::kF16),
                          test::dtype_label);
 
 // A group of one token is its own mean, so a query head is prepared exactly as such a group is pooled.

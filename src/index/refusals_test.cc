@@ -14,7 +14,7 @@ using test::expect_refused;
 
 constexpr std::int64_t kMax = std::numeric_limits<std::int64_t>::max();
 
-class PoolRefuses : public testing::Test {
+class PoolRefuses : public ::testing::Test {
  protected:
   void refuse(Code code, std::string_view argument, Place place, std::string_view words) {
     expect_refused(pool_keys(geometry_, norm_weight_, raw_, position_, coordinates_, pooled_), code, argument, place,
@@ -127,7 +127,7 @@ TEST(PackRefuses, WhatIsNoPooledKey) {
   EXPECT_TRUE(panels.untouched());
 }
 
-class PrepareRefuses : public testing::Test {
+class PrepareRefuses : public ::testing::Test {
  protected:
   void refuse(Code code, std::string_view argument, Place place, std::string_view words,
               const Coordinates* coordinates = nullptr) {

@@ -46,7 +46,7 @@ TEST(ExpandRow, ReachesTheLastPositionThereIs) {
   EXPECT_EQ(row[6], -1);
 }
 
-class RowRefuses : public testing::Test {
+class RowRefuses : public ::testing::Test {
  protected:
   void refuse_expand(VisibleRun run, const Positions& groups, std::string_view argument, std::int64_t index,
                      std::string_view words) {
@@ -137,7 +137,7 @@ TEST(CheckAscending, NamesTheFirstEntryOutsideTheRun) {
   }
 }
 
-class CheckRow : public testing::Test {
+class CheckRow : public ::testing::Test {
  protected:
   Status check(std::int64_t tokens, const Positions& row, bool exact_width = true) const {
     return check_row(geometry_, {100, tokens}, row, exact_width, 3);
@@ -204,7 +204,7 @@ TEST_F(CheckRow, AmongAllAscendingRowsExactlyThePlannableOnesPass) {
     for (std::size_t token = 0; token < 10; ++token) {
       if ((mask >> token & 1u) != 0) row.push_back(static_cast<std::int32_t>(100 + token));
     }
-    ASSERT_EQ(check(10, row).ok(), plannable.count(row) == 1) << testing::PrintToString(row);
+    ASSERT_EQ(check(10, row).ok(), plannable.count(row) == 1) << ::testing::PrintToString(row);
     passed += check(10, row).ok() ? 1 : 0;
   }
   EXPECT_EQ(passed, 3);

@@ -316,7 +316,7 @@ TEST(Score, WeightsOfOppositeSignOnOverflowedHeadsGiveNan) {
   EXPECT_TRUE(std::isnan(score(problem)[0]));
 }
 
-class ScoreRefuses : public testing::Test {
+class ScoreRefuses : public ::testing::Test {
  protected:
   void refuse(std::string_view argument, std::string_view words, Code code = Code::kInvalidArgument) {
     expect_refused(score_groups(problem_.geometry, query_, weights_, keys_, std::span(scores_.values).first(entries_)),

@@ -81,8 +81,8 @@ std::int64_t check_every_word(const std::vector<Letter>& alphabet, std::size_t l
     for (std::int64_t keep = 0; keep <= static_cast<std::int64_t>(length) + 1; ++keep) {
       const Groups chosen = select(scores, keep);
       if (chosen != chosen_by_counting(word, keep) || !includes(chosen, previous)) {
-        ADD_FAILURE() << testing::PrintToString(scores) << " keeping " << keep << " gave "
-                      << testing::PrintToString(chosen) << " after " << testing::PrintToString(previous);
+        ADD_FAILURE() << ::testing::PrintToString(scores) << " keeping " << keep << " gave "
+                      << ::testing::PrintToString(chosen) << " after " << ::testing::PrintToString(previous);
         return compared;
       }
       previous = chosen;
@@ -237,7 +237,7 @@ TEST(SelectNan, ExcludedGroupsLeaveTheOthersAsIfAlone) {
       Groups expected;
       for (const std::int32_t g : chosen_by_counting(numbers, keep))
         expected.push_back(places[static_cast<std::size_t>(g)]);
-      ASSERT_EQ(select(scores, keep, NanPolicy::kExclude), expected) << testing::PrintToString(scores) << keep;
+      ASSERT_EQ(select(scores, keep, NanPolicy::kExclude), expected) << ::testing::PrintToString(scores) << keep;
       shorter += static_cast<std::int64_t>(expected.size()) < keep ? 1 : 0;
       ++compared;
     }
@@ -246,7 +246,7 @@ TEST(SelectNan, ExcludedGroupsLeaveTheOthersAsIfAlone) {
   EXPECT_GT(shorter, 1000);
 }
 
-class SelectRefuses : public testing::Test {
+class SelectRefuses : public ::testing::Test {
  protected:
   void refuse(std::int64_t keep, std::string_view argument, std::string_view words) {
     const auto count = select_groups(scores_, keep, NanPolicy::kRefuse, scratch_, chosen_.values, 5);

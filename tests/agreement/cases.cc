@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/format.hpp"
+#include "support/geometries.hpp"
 
 namespace seriatim::agreement {
 namespace {
@@ -17,30 +18,6 @@ std::vector<std::int64_t> tokens_between(std::int64_t first, std::int64_t last, 
   std::vector<std::int64_t> tokens;
   for (std::int64_t t = first; t <= last; t += step) tokens.push_back(t);
   return tokens;
-}
-
-GeometryOptions small_geometry(DType dtype) {
-  GeometryOptions g;
-  g.group_tokens = 4;
-  g.budget_tokens = 32;
-  g.query_heads = 4;
-  g.kv_heads = 2;
-  g.head_dim = 8;
-  g.value_dim = 6;
-  g.index_heads = 3;
-  g.index_dim = 8;
-  g.index_rotary_dim = 4;
-  g.rope_theta = 1e4;
-  g.kv_dtype = dtype;
-  g.index_dtype = dtype;
-  return g;
-}
-
-GeometryOptions real_geometry(DType dtype) {
-  GeometryOptions g;
-  g.kv_dtype = dtype;
-  g.index_dtype = dtype;
-  return g;
 }
 
 class List {
@@ -64,7 +41,7 @@ class List {
   // Every token asks, from the first on.
   void add_small() {
     for (const DType dtype : kDTypes) {
-      Recipe r{.geometry = small_geometry(dtype),
+      Recipe r{.geometry = testing::small_path(4, dtype),
                .tokens = 193,
                .asked = tokens_between(0, 192),
                .anchor = 5,
@@ -118,7 +95,7 @@ class List {
     for (std::size_t place = 0; place < kPlaces.size(); ++place) {
       for (const bool relu : {true, false}) {
         for (const bool weights : {false, true}) {
-          Recipe r{.geometry = small_geometry(DType::kF32), .tokens = 120, .asked = tokens_between(40, 119, 7)};
+          Recipe r{.geometry = testing::small_path(4, DType::kF32), .tokens = 120, .asked = tokens_between(40, 119, 7)};
           r.geometry.scale_at = kPlaces[place];
           r.geometry.relu = relu;
           r.geometry.index_heads = 5;
@@ -131,7 +108,7 @@ class List {
   }
 
   void add_adversarial() {
-    Recipe ties{.geometry = small_geometry(DType::kF32),
+    Recipe ties{.geometry = testing::small_path(4, DType::kF32),
                 .tokens = 300,
                 .asked = tokens_between(60, 299, 17),
                 .distinct_keys = 3};
@@ -139,7 +116,7 @@ class List {
     add("ties", ties);
     for (const DType dtype :
          kDTypes) {  // products, norms and outputs among the subnormals; in f16 the stored elements too
-      Recipe tiny{.geometry = small_geometry(dtype), .tokens = 150, .asked = tokens_between(40, 149, 9)};
+      Recipe tiny{.geometry = testing::small_path(4, dtype), .tokens = 150, .asked = tokens_between(40, 149, 9)};
       const bool half = dtype == DType::kF16;
       tiny.key_shift = half ? -16 : -110;
       tiny.query_shift = half ? -14 : -20;
@@ -148,13 +125,15 @@ class List {
       add(formatted("subnormal_{}", dtype_name(dtype)), tiny);
     }
     // Logits hundreds apart: probabilities that are exactly 0, a maximum that moves from split to split.
-    Recipe spread{
-        .geometry = small_geometry(DType::kF32), .tokens = 900, .asked = tokens_between(600, 899, 41), .sinks = true};
+    Recipe spread{.geometry = testing::small_path(4, DType::kF32),
+                  .tokens = 900,
+                  .asked = tokens_between(600, 899, 41),
+                  .sinks = true};
     spread.geometry.budget_tokens = 520;
     spread.key_shift = 4;
     spread.query_shift = 4;
     add("spread_logits", spread);
-    Recipe huge{.geometry = small_geometry(DType::kBf16),
+    Recipe huge{.geometry = testing::small_path(4, DType::kBf16),
                 .tokens = 150,
                 .asked = tokens_between(40, 149, 9),
                 .value_shift = 120};
@@ -162,7 +141,7 @@ class List {
     huge.key_shift = 40;
     huge.query_shift = -40;
     add("huge_values", huge);
-    Recipe axes{.geometry = small_geometry(DType::kBf16),
+    Recipe axes{.geometry = testing::small_path(4, DType::kBf16),
                 .tokens = 150,
                 .asked = tokens_between(30, 149, 7),
                 .coordinates = true};
@@ -174,7 +153,8 @@ class List {
   // The counts around B + r - 1, and a tail of every length.
   void add_around_the_budget() {
     for (const DType dtype : kDTypes) {
-      Recipe r{.geometry = real_geometry(dtype), .tokens = 2064, .asked = tokens_between(2045, 2057), .anchor = 37};
+      Recipe r{
+          .geometry = testing::real_options(dtype), .tokens = 2064, .asked = tokens_between(2045, 2057), .anchor = 37};
       r.geometry.query_heads = 4;
       r.geometry.kv_heads = 1;
       r.geometry.head_dim = 16;
@@ -187,7 +167,7 @@ class List {
   // One latent head of 512 + 64 dims that 16 query heads share; its first 512 dims are the value.
   void add_latent() {
     for (const DType dtype : kDTypes) {
-      Recipe r{.geometry = real_geometry(dtype), .tokens = 700, .asked = {100, 511, 512, 699}};
+      Recipe r{.geometry = testing::real_options(dtype), .tokens = 700, .asked = {100, 511, 512, 699}};
       GeometryOptions& g = r.geometry;
       g.group_tokens = 1;
       g.budget_tokens = 512;
@@ -207,10 +187,10 @@ class List {
 
   void add_real() {
     for (const DType dtype : kDTypes) {
-      Recipe r{.geometry = real_geometry(dtype), .tokens = 3000, .asked = {2049, 2051, 2999}};
+      Recipe r{.geometry = testing::real_options(dtype), .tokens = 3000, .asked = {2049, 2051, 2999}};
       add(formatted("real_{}", dtype_name(dtype)), r, dtype == DType::kBf16);
     }
-    Recipe longer{.geometry = real_geometry(DType::kBf16), .tokens = 20'000, .asked = {9'998, 19'996}};
+    Recipe longer{.geometry = testing::real_options(DType::kBf16), .tokens = 20'000, .asked = {9'998, 19'996}};
     longer.geometry.query_heads = 2;
     longer.geometry.kv_heads = 1;
     longer.geometry.head_dim = 8;

@@ -13,24 +13,11 @@
 #include "seriatim/attend.hpp"
 #include "seriatim/oracle.hpp"
 #include "support/bits.hpp"
+#include "support/geometries.hpp"
 #include "support/plain_layer.hpp"
 #include "support/random.hpp"
 
 namespace seriatim::testing {
-
-// 4 query heads over 2 kv heads of 8 dims, a budget above any row used here.
-inline GeometryOptions small_attention() {
-  GeometryOptions options;
-  options.group_tokens = 1;
-  options.budget_tokens = 4096;
-  options.query_heads = 4;
-  options.kv_heads = 2;
-  options.head_dim = 8;
-  options.index_heads = 1;
-  options.index_dim = 4;
-  options.index_rotary_dim = 0;
-  return options;
-}
 
 struct Attended {
   Status status;

@@ -70,20 +70,6 @@ void require(const Status& status, const char* what) {
 
 }  // namespace
 
-GeometryOptions small_options(std::int64_t group_tokens) {
-  GeometryOptions options;
-  options.group_tokens = group_tokens;
-  options.budget_tokens = 8 * group_tokens;
-  options.query_heads = 4;
-  options.kv_heads = 2;
-  options.head_dim = 6;
-  options.value_dim = 5;
-  options.index_heads = 2;
-  options.index_dim = 8;
-  options.index_rotary_dim = 4;
-  return options;
-}
-
 Geometry admit(const GeometryOptions& options) {
   auto geometry = Geometry::admit(options);
   require(geometry.status(), "geometry");

@@ -8,14 +8,14 @@
 #include <vector>
 
 #include "seriatim/cache.hpp"
+#include "support/geometries.hpp"
 
 namespace seriatim::cache_testing {
 
 // A token is a number; all its vectors in every layer follow from it.
 using TokenId = std::uint64_t;
 
-// A small geometry: 2 kv heads of 6 dims (values of 5), index of 8 dims of which 4 rotate.
-GeometryOptions small_options(std::int64_t group_tokens = 4);
+using testing::small_options;
 Geometry admit(const GeometryOptions& options);
 std::unique_ptr<Cache> make_cache(const Geometry& geometry, CacheOptions options);
 CacheOptions cache_options(std::int64_t layers, std::int64_t capacity_tokens, std::int64_t page_tokens = 0);

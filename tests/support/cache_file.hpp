@@ -31,7 +31,7 @@ inline void put_file(const std::string& path, const Bytes& bytes) {
 }
 
 // Three sequences that share pages, one of them with an evicted prefix, one empty.
-class SavedCache : public testing::TestWithParam<const char*> {
+class SavedCache : public ::testing::TestWithParam<const char*> {
  protected:
   SavedCache() {
     append(*cache_, a_, ids(1, 100));

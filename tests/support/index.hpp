@@ -12,6 +12,7 @@
 #include "base/half.hpp"
 #include "seriatim/geometry.hpp"
 #include "seriatim/index.hpp"
+#include "support/geometries.hpp"
 #include "support/rows.hpp"
 
 namespace seriatim::test {
@@ -130,15 +131,7 @@ inline std::vector<float> values(const Elements& elements, std::int64_t first, s
   return out;
 }
 
-// A small layer with the real theta: r = 4, 24 dims of which 16 rotate.
-inline GeometryOptions small_index(DType dtype) {
-  GeometryOptions options;
-  options.index_heads = 3;
-  options.index_dim = 24;
-  options.index_rotary_dim = 16;
-  options.index_dtype = dtype;
-  return options;
-}
+using testing::small_index;
 
 inline Geometry admitted(const GeometryOptions& options) {
   auto geometry = Geometry::admit(options);
@@ -157,7 +150,7 @@ inline ConstTensor view_of(const std::vector<float>& values) {
   return dense_view(static_cast<const void*>(values.data()), DType::kF32, {static_cast<std::int64_t>(values.size())});
 }
 
-inline std::string dtype_label(const testing::TestParamInfo<DType>& dtype) {
+inline std::string dtype_label(const ::testing::TestParamInfo<DType>& dtype) {
   return std::string(dtype_name(dtype.param));
 }
 

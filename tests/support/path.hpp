@@ -16,27 +16,10 @@
 #include "seriatim/step.hpp"
 #include "support/bits.hpp"
 #include "support/engine_for.hpp"
+#include "support/geometries.hpp"
 #include "support/random.hpp"
 
 namespace seriatim::testing {
-
-// Small heads; B = 8 groups, so rows are sparse soon.
-inline GeometryOptions small_path(std::int64_t group_tokens = 4, DType dtype = DType::kF32) {
-  GeometryOptions options;
-  options.group_tokens = group_tokens;
-  options.budget_tokens = 8 * group_tokens;
-  options.query_heads = 4;
-  options.kv_heads = 2;
-  options.head_dim = 8;
-  options.value_dim = 6;
-  options.index_heads = 3;
-  options.index_dim = 8;
-  options.index_rotary_dim = 4;
-  options.rope_theta = 1e4;
-  options.kv_dtype = dtype;
-  options.index_dtype = dtype;
-  return options;
-}
 
 // Tokens and one query per token. Token t stands at position anchor + t.
 class Story {

@@ -19,32 +19,16 @@
 #include "seriatim/geometry.hpp"
 #include "seriatim/row.hpp"
 #include "seriatim/select.hpp"
+#include "support/random.hpp"
 
 namespace seriatim::test {
 
 inline constexpr float kInfinity = std::numeric_limits<float>::infinity();
 inline constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
 
+using testing::Random;
+
 inline std::uint32_t bits_of(float value) { return std::bit_cast<std::uint32_t>(value); }
-
-class Random {
- public:
-  explicit Random(std::uint64_t seed) : state_(seed) {}
-  std::uint64_t next() {  // splitmix64
-    state_ += 0x9e3779b97f4a7c15u;
-    std::uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-  std::int64_t below(std::int64_t bound) {
-    return static_cast<std::int64_t>(next() % static_cast<std::uint64_t>(bound));
-  }
-  float uniform() { return static_cast<float>(static_cast<double>(next() >> 40) * 0x1p-23 - 1.0); }  // -1 .. 1
-
- private:
-  std::uint64_t state_;
-};
 
 enum class Spread { kUniform, kAllEqual, kMostlyZero, kRising, kFalling, kInfinities };
 inline constexpr Spread kSpreads[] = {Spread::kUniform, Spread::kAllEqual, Spread::kMostlyZero,

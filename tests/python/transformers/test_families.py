@@ -7,7 +7,6 @@ import copy
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
-from transformers import DynamicCache, StaticCache
 
 import seriatim
 import seriatim.transformers as st
@@ -18,73 +17,10 @@ from support_families import (
     FULL, INDEXED, LINEAR, MAKERS, SHARED, SLIDING, WINDOW, Watcher, attentions_of, draw_ids, forced_rows, make_model,
     text_model_of,
 )
+from support_family_runs import (
+    BUDGET, LOGITS_BOUND, TOKENS, check_logits, check_rows, families, left_padded, new_cache, run,
+)
 from support_shared import attributes_of
-
-TOKENS, BUDGET = 90, 16
-LOGITS_BOUND = 2e-4  # f32, of logits that reach 4 to 6, after two to six layers
-BF16_LOGITS_BOUND = 0.5  # of logits that reach 5, without experts
-# On a layer's output in parts of its largest element, and against what eager's own rounding costs it.
-LAYER_BOUND = {torch.float32: 2e-6, torch.bfloat16: 2e-2}
-MOST_OF_EAGER = 1.5
-
-families = pytest.mark.parametrize("family", list(MAKERS))
-
-
-@pytest.fixture(scope="module")
-def pairs():
-    """The same weights, eager and enabled, made when first asked for."""
-    made = {}
-
-    def pair(family, dtype=torch.float32):
-        if (family, dtype) not in made:
-            eager = make_model(family, BUDGET, dtype)
-            made[family, dtype] = eager, st.enable(copy.deepcopy(eager))
-        for model in made[family, dtype]:
-            if hasattr(model.model, "rope_deltas"):
-                model.model.rope_deltas = None  # hy_v4_vl remembers them from call to call, whatever the batch
-        return made[family, dtype]
-
-    return pair
-
-
-def left_padded(lengths):
-    total = max(lengths)
-    ids, mask = draw_ids(len(lengths), total, seed=5), torch.ones(len(lengths), total, dtype=torch.long)
-    for row, length in enumerate(lengths):
-        mask[row, : total - length] = 0
-        ids[row, : total - length] = 0
-    return ids, mask
-
-
-def new_cache(model):
-    return DynamicCache(config=text_model_of(model).config)
-
-
-def run(model, ids, sizes, mask=None, cache=None):
-    """Feeds `ids` in chunks of `sizes`, the last size repeated; all logits."""
-    cache = new_cache(model) if cache is None else cache
-    logits, at, sizes = [], 0, list(sizes)
-    while at < ids.shape[1]:
-        size = sizes.pop(0) if len(sizes) > 1 else sizes[0]
-        seen = None if mask is None else mask[:, : at + size]
-        logits.append(model(input_ids=ids[:, at : at + size], attention_mask=seen, cache=cache).logits)
-        at += size
-    return torch.cat(logits, dim=1), cache
-
-
-def check_rows(watcher, rows_at_least, most=1.0):
-    counts, dropped, worst = watcher.judge()
-    assert counts["wrong"] == 0 and sum(counts.values()) >= rows_at_least, counts
-    assert counts["exact"] >= 0.97 * sum(counts.values()) and dropped > 0.5 * sum(counts.values()), (counts, dropped)
-    return counts, worst
-
-
-def check_logits(eager, watcher, logits, ids, mask=None):
-    with forced_rows(eager, watcher):
-        expected = eager(input_ids=ids, attention_mask=mask, use_cache=False).logits
-    real = torch.ones_like(ids, dtype=torch.bool) if mask is None else mask.bool()
-    assert int(real.sum()) > 100 and float(expected[real].abs().max()) > 1
-    assert float((logits - expected).abs().amax(-1)[real].max()) < LOGITS_BOUND
 
 
 @torch.no_grad()
@@ -110,91 +46,6 @@ def test_left_padding_and_unequal_lengths(pairs, family, sizes):
         logits, _ = run(model, ids, sizes, mask)
     check_rows(watcher, 2 * (3 * TOKENS - 49))
     check_logits(eager, watcher, logits, ids, mask)
-
-
-class Calls:
-    """What each attention was given and answered."""
-
-    def __init__(self, model):
-        self.given, self.answers = {}, {}
-        for attention in attentions_of(model):
-            attention.register_forward_pre_hook(self._before, with_kwargs=True)
-            attention.register_forward_hook(self._after)
-
-    def _before(self, attention, args, kwargs):
-        self.given[attention.layer_idx] = dict(kwargs)
-
-    def _after(self, attention, args, output):
-        self.answers[attention.layer_idx] = output[0].clone()
-
-
-def dense_mask(attention, tokens, dtype):
-    """Additive, causal, of the layer's window."""
-    window = getattr(attention, "sliding_window", None) or tokens
-    back = torch.arange(tokens)[:, None] - torch.arange(tokens)
-    return torch.zeros(1, 1, tokens, tokens, dtype=dtype).masked_fill((back < 0) | (back >= window),
-                                                                      torch.finfo(dtype).min)
-
-
-def in_dtype(value, dtype):
-    if isinstance(value, torch.Tensor):
-        return value.to(dtype) if value.is_floating_point() else value
-    if hasattr(value, "items"):
-        return {key: in_dtype(each, dtype) for key, each in value.items()}
-    return tuple(in_dtype(each, dtype) for each in value) if isinstance(value, tuple) else value
-
-
-def answer_of(attention, given, dtype):
-    """An eager attention's answer to what an enabled one was given."""
-    given = {name: in_dtype(value, dtype) if dtype == torch.float64 else value for name, value in given.items()}
-    rows = given.get("prev_topk_indices")
-    if rows is not None:
-        given["prev_topk_indices"] = torch.where(rows < 0, rows[..., :1], rows)
-    given["attention_mask"] = dense_mask(attention, given["hidden_states"].shape[1], dtype)
-    return attention(**given)[0]
-
-
-@torch.no_grad()
-@families
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_every_layer_answers_as_an_eager_one_over_the_same_rows(family, dtype):
-    eager = make_model(family, BUDGET, dtype)
-    model = st.enable(copy.deepcopy(eager))
-    exact = copy.deepcopy(eager).double()
-    calls, watcher, ids = Calls(model), Watcher(model), draw_ids(2, TOKENS)
-    with st.watching(model, watcher), watcher.beside():
-        model(input_ids=ids, use_cache=False)
-    check_rows(watcher, 4 * TOKENS)
-    assert len(calls.given) == len(attentions_of(model)) == len(calls.answers)
-    with forced_rows(eager, watcher), forced_rows(exact, watcher):
-        for at, (plain, truth) in enumerate(zip(attentions_of(eager), attentions_of(exact))):
-            expected = answer_of(truth, calls.given[at], torch.float64)
-            theirs = answer_of(plain, calls.given[at], dtype).double() - expected
-            ours = calls.answers[at].double() - expected
-            scale = float(expected.abs().max())
-            print(f"{family} {dtype} layer {at}: ours {float(ours.abs().max()) / scale:.2g}, "
-                  f"eager {float(theirs.abs().max()) / scale:.2g} of {scale:.2g}")
-            assert float(ours.abs().max()) <= LAYER_BOUND[dtype] * scale
-            assert float(ours.square().mean().sqrt()) <= MOST_OF_EAGER * float(theirs.square().mean().sqrt())
-
-
-@torch.no_grad()
-@families
-def test_bf16_logits_are_as_near_to_f64_as_eager_ones(pairs, family):
-    """Of models without experts: a router that chooses by top-k turns a last bit into another expert."""
-    dense = ["dense"] * len(attentions_of(pairs(family)[0]))
-    eager = make_model(family, BUDGET, torch.bfloat16, mlp_layer_types=dense)
-    model, exact = st.enable(copy.deepcopy(eager)), copy.deepcopy(eager).double()
-    ids, watcher = draw_ids(2, TOKENS), Watcher(model)
-    with st.watching(model, watcher), watcher.beside():
-        ours, _ = run(model, ids, [TOKENS])
-    check_rows(watcher, 4 * TOKENS)
-    with forced_rows(eager, watcher), forced_rows(exact, watcher):
-        theirs, truth = (one(input_ids=ids, use_cache=False).logits for one in (eager, exact))
-    of_ours, of_theirs = (float((logits - truth).square().mean().sqrt()) for logits in (ours, theirs))
-    print(f"{family}: ours {of_ours:.2g}, eager {of_theirs:.2g} from f64, "
-          f"{float((ours - theirs).abs().max()):.2g} at most from one another")
-    assert 0 < of_ours <= 1.25 * of_theirs and float((ours - theirs).abs().max()) < BF16_LOGITS_BOUND
 
 
 @torch.no_grad()
@@ -369,73 +220,6 @@ def test_disable_puts_everything_back(family):
     assert torch.equal(st.disable(twin)(input_ids=ids).logits, before)
 
 
-REFUSED = {
-    "StaticCache": lambda model: dict(cache=StaticCache(config=text_model_of(model).config, max_cache_len=64)),
-    "offloads": lambda model: dict(cache=offloading(new_cache(model))),
-    "without layers": lambda model: dict(cache=DynamicCache()),
-    "failed half-way": lambda model: dict(cache=uneven(model)),
-    "output_attentions": lambda model: dict(output_attentions=True),
-    "hole at slot 7": lambda model: dict(attention_mask=torch.ones(2, 40).index_fill(1, torch.tensor([7]), 0)),
-    "4 axes": lambda model: dict(attention_mask=torch.ones(2, 1, 40, 40, dtype=torch.bool)),
-}
-
-
-def offloading(cache):
-    cache.offloading = True
-    return cache
-
-
-def uneven(model):
-    cache = run(model, draw_ids(2, 20), [20])[1]
-    cache.layers[0].crop(-3)
-    return cache
-
-
-@torch.no_grad()
-@families
-def test_what_is_not_supported_is_refused_by_name_before_any_layer_runs(family):
-    model, ran = st.enable(make_model(family, BUDGET)), []
-    for attention in attentions_of(model):
-        attention.register_forward_pre_hook(lambda *_: ran.append(1))
-    for name, arguments in REFUSED.items():
-        arguments = arguments(model)
-        ran.clear()
-        with pytest.raises(st.Unsupported, match=name):
-            model(input_ids=draw_ids(2, 40), **arguments)
-        assert not ran, name
-    model(input_ids=draw_ids(2, 40))
-    assert ran
-
-
-def test_families_that_are_not_served_yet_are_refused_with_the_list_of_known_ones():
-    from transformers import AutoConfig, AutoModel
-
-    for name in ("minimax_m3_vl", "deepseek_v4"):
-        config = AutoConfig.for_model(name)
-        with torch.device("meta"):
-            model = AutoModel.from_config(config)
-        known = "qwen4_exp, deepseek_v32, glm_moe_dsa, hy_v4, hy_v4_vl, dots3_note, axk2, mistral_large4, glm5_next"
-        with pytest.raises(st.Unsupported, match=f"'{name}' is not a known family; known are {known}"):
-            st.enable(model)
-
-
-def test_a_projection_that_cannot_be_absorbed_is_refused_when_enabling():
-    model = make_model("deepseek_v32", BUDGET)
-    attentions_of(model)[1].kv_b_proj = torch.nn.Linear(32, 4 * 40, bias=True)
-    with pytest.raises(st.Unsupported, match="layer 1: kv_b_proj"):
-        st.enable(model)
-    assert not st.is_enabled(model)
-
-
-@torch.no_grad()
-def test_latents_that_are_not_finite_are_refused_when_they_are_appended():
-    model = st.enable(make_model("deepseek_v32", BUDGET))
-    attentions_of(model)[0].kv_a_proj_with_mqa.weight[40, 3] = float("inf")
-    for cached in (True, False):
-        with pytest.raises(ValueError, match="keys"):
-            model(input_ids=draw_ids(1, 20), cache=new_cache(model) if cached else None, use_cache=cached)
-
-
 @torch.no_grad()
 def test_m_rope_positions_and_the_vision_tower_of_hy_v4_vl(pairs):
     eager, model = pairs("hy_v4_vl")
@@ -473,11 +257,6 @@ def test_glm5_next_with_linear_layers_between_and_pools_of_sixteen():
     answers = [one.generate(input_ids=ids, attention_mask=mask, max_new_tokens=12, do_sample=False)
                for one in (eager, model)]
     assert (answers[0] == answers[1]).float().mean() > 0.95
-
-
-def test_pools_whose_tail_is_not_attended_are_refused_when_enabling():
-    with pytest.raises(st.Unsupported, match="index_kpool_always_select_tail"):
-        st.enable(make_model("glm5_next", BUDGET, index_kpool_always_select_tail=False))
 
 
 def test_sliding_layers_read_their_window_and_no_more(pairs):

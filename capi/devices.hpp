@@ -15,6 +15,6 @@ Result<std::int64_t> count_devices();
 // Takes   told: zeros. Errors  NotFound: index.
 Status describe_device(std::int64_t index, seriatim_device_info& told);
 // Errors  as Device::open and Engine::on.
-Result<Engine> engine_on(std::string_view device);
+Result<Engine> engine_on(std::string_view device, std::int32_t work_group);
 
 }  // namespace seriatim::capi

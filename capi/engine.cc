@@ -14,29 +14,28 @@ namespace {
 constexpr std::int32_t kMostThreads = 1024;
 
 // What runs an engine's work on the host: the caller's executor, threads of the library's own, or the calling thread.
-Status take_executor(const seriatim_engine_options& from, std::shared_ptr<Executor>& to) {
+Status take_runner(const seriatim_engine_options& from, seriatim_runner& to) {
   if (Status s = check_choice("threads", from.threads, kMostThreads); !s.ok()) return s;
   if (from.executor != nullptr) {
     if (from.threads != 1) return invalid("threads", "given beside an executor, which has its own");
-    to = from.executor->executor;
+    to = seriatim_runner(*from.executor);
   } else if (from.threads != 1) {
-    to = make_executor(from.threads);
-    if (to == nullptr) return Status::error(Code::kOutOfMemory, "threads", "threads: the system refused memory");
+    to.executor = make_executor(from.threads);
+    if (to.executor == nullptr)
+      return Status::error(Code::kOutOfMemory, "threads", "threads: the system refused memory");
   }
   return {};
 }
 
 Status create_on_host(const seriatim_engine_options& options, seriatim_engine*& engine) {
+  if (options.work_group != 0) return invalid("work_group", "given without a device");
   Kernels kernels = default_kernels();
   if (Status s = take_kernels(options.kernels, kernels); !s.ok()) return s;
-  std::shared_ptr<Executor> shared;
-  std::unique_ptr<WatchedExecutor> watched;
-  if (Status s = take_executor(options, shared); !s.ok()) return s;
-  if (options.executor != nullptr && options.executor->custom) watched = std::make_unique<WatchedExecutor>(*shared);
-  Executor& runs = watched != nullptr ? *watched : shared != nullptr ? *shared : serial_executor();
-  auto made = Engine::host(runs, kernels);
+  seriatim_runner runner;
+  if (Status s = take_runner(options, runner); !s.ok()) return s;
+  auto made = Engine::host(runner.runs(), kernels);
   if (!made.ok()) return made.status();
-  engine = new seriatim_engine{std::move(shared), std::move(watched), std::move(*made), {}};
+  engine = new seriatim_engine{std::move(runner), std::move(*made), {}};
   return {};
 }
 
@@ -44,9 +43,9 @@ Status create_on_device(const seriatim_engine_options& options, seriatim_engine*
   if (options.executor != nullptr) return invalid("executor", "given beside a device");
   if (options.kernels != nullptr) return invalid("kernels", "given beside a device");
   if (options.threads != 1) return invalid("threads", "given beside a device");
-  auto made = engine_on(options.device);
+  auto made = engine_on(options.device, options.work_group);
   if (!made.ok()) return made.status();
-  engine = new seriatim_engine{nullptr, nullptr, std::move(*made), {}};
+  engine = new seriatim_engine{{}, std::move(*made), {}};
   return {};
 }
 
@@ -88,7 +87,6 @@ seriatim_status seriatim_engine_create(const seriatim_engine_options* options, s
     if (options != nullptr) {
       if (Status s = take_struct("options", options, taken); !s.ok()) return s;
     }
-    if (Status s = check_reserved("options", taken.reserved); !s.ok()) return s;
     return taken.device != nullptr ? create_on_device(taken, *engine) : create_on_host(taken, *engine);
   });
 }

@@ -23,7 +23,7 @@ seriatim_status seriatim_attend_partials(seriatim_engine* engine, const seriatim
     std::span<float> out;
     if (Status s = take_array("partials", partials, partials_floats, out); !s.ok()) return s;
     if (Status s = engine->asks.take(ask, 1); !s.ok()) return s;
-    return engine->after_work(engine->engine.attend_partials(
+    return engine->runner.after_work(engine->engine.attend_partials(
         engine->asks.attends.front(), {rows->positions, rows->stride, rows->counts}, first_split, splits, out));
   });
 }
@@ -42,6 +42,6 @@ seriatim_status seriatim_fold_partials(seriatim_engine* engine, const seriatim_g
     if (Status s = take_array("sinks", sinks, sink_count, logits); !s.ok()) return s;
     if (Status s = take_tensor("output", output, out); !s.ok()) return s;
     if (Status s = take_tensor_or_null("lse", lse, sums); !s.ok()) return s;
-    return engine->after_work(engine->engine.fold_partials(geometry->geometry, in, splits, logits, out, sums));
+    return engine->runner.after_work(engine->engine.fold_partials(geometry->geometry, in, splits, logits, out, sums));
   });
 }

@@ -51,17 +51,34 @@ struct seriatim_borrowed {
   seriatim::BorrowedLayer layer;
 };
 
-struct seriatim_engine {
-  std::shared_ptr<seriatim::Executor> executor;  // null: the calling thread
-  // What the engine uses, where the executor is a caller's.
-  std::unique_ptr<seriatim::capi::WatchedExecutor> watched;
-  seriatim::Engine engine;
-  seriatim::capi::Asks asks;
+// What runs the work of a handle.
+struct seriatim_runner {
+  std::shared_ptr<seriatim::Executor> executor;              // null: the calling thread
+  std::unique_ptr<seriatim::capi::WatchedExecutor> watched;  // what is used, where the executor is a caller's
 
+  seriatim_runner() = default;
+  explicit seriatim_runner(const seriatim_executor& given) : executor(given.executor) {
+    if (given.custom) watched = std::make_unique<seriatim::capi::WatchedExecutor>(*executor);
+  }
+
+  seriatim::Executor& runs() {
+    return watched != nullptr ? *watched : executor != nullptr ? *executor : seriatim::serial_executor();
+  }
   // What a caller's executor did wrong outweighs what came of it.
   seriatim::Status after_work(seriatim::Status status) {
     if (watched == nullptr) return status;
     seriatim::Status fault = watched->take_fault();
     return fault.ok() ? status : fault;
   }
+};
+
+struct seriatim_engine {
+  seriatim_runner runner;
+  seriatim::Engine engine;
+  seriatim::capi::Asks asks;
+};
+
+struct seriatim_pooler {
+  seriatim_runner runner;
+  seriatim::PanelPooler pooler;
 };

@@ -24,7 +24,7 @@ seriatim_status seriatim_plan(seriatim_engine* engine, const seriatim_plan_ask* 
     NanPolicy nan{};
     if (Status s = take_nan_policy(nan_policy, nan); !s.ok()) return s;
     if (Status s = engine->asks.take(asks, ask_count); !s.ok()) return s;
-    return engine->after_work(
+    return engine->runner.after_work(
         engine->engine.plan(engine->asks.plans, nan, {rows->positions, rows->stride, rows->counts}));
   });
 }
@@ -39,7 +39,7 @@ seriatim_status seriatim_attend(seriatim_engine* engine, const seriatim_attend_a
     if (Status s = take_tensor("output", output, out); !s.ok()) return s;
     if (Status s = take_tensor_or_null("lse", lse, sums); !s.ok()) return s;
     if (Status s = engine->asks.take(asks, ask_count); !s.ok()) return s;
-    return engine->after_work(
+    return engine->runner.after_work(
         engine->engine.attend(engine->asks.attends, {rows->positions, rows->stride, rows->counts}, out, sums));
   });
 }

@@ -35,8 +35,10 @@ Status describe_device(std::int64_t index, seriatim_device_info& told) {
   return {};
 }
 
-Result<Engine> engine_on(std::string_view device) {
-  auto opened = Device::open(device);
+Result<Engine> engine_on(std::string_view device, std::int32_t work_group) {
+  DeviceOptions options;
+  options.work_group = work_group;
+  auto opened = Device::open(device, options);
   if (!opened.ok()) return opened.status();
   return Engine::on(*std::move(opened));
 }

@@ -429,6 +429,37 @@ SERIATIM_API seriatim_status seriatim_panels_bytes(const seriatim_geometry* geom
 SERIATIM_API seriatim_status seriatim_pack_panels(const seriatim_geometry* geometry, const seriatim_tensor* pooled,
                                                   void* panels, int64_t panels_bytes, seriatim_error* error);
 
+// ---- Pooler: raw index keys of many sequences into panels that the caller keeps, as their groups close
+
+typedef struct seriatim_pooler seriatim_pooler;
+
+// An array's elements lie as far apart as the first one's struct_size says, and all have that size.
+typedef struct seriatim_pool_ask {
+  size_t struct_size;
+  seriatim_tensor raw;                 // [slots, index_dim] in index_dtype, dense; finished where nothing is pooled
+  const seriatim_tensor* coordinates;  // [3, slots] i64, M-RoPE; NULL: positions serve
+  int64_t anchor, tokens;              // the run that there is
+  int64_t first_slot;                  // of its first token in raw and coordinates
+  int64_t first_group;                 // groups before it are in the panels already
+  seriatim_tensor panels;  // [panels, index_dim, 16] in index_dtype, dense; group g is lane g % 16 of g / 16
+} seriatim_pool_ask;
+
+SERIATIM_API void seriatim_pool_ask_init(seriatim_pool_ask* ask);
+// Takes   norm_weight [norm_weight_count] = [index_dim], or NULL with 0: zeros; executor, or NULL: the
+//         calling thread
+// Errors  INVALID_ARGUMENT. NOT_FINITE: index = dim. OUT_OF_MEMORY.
+SERIATIM_API seriatim_status seriatim_pooler_create(const seriatim_geometry* geometry, const float* norm_weight,
+                                                    int64_t norm_weight_count, seriatim_executor* executor,
+                                                    seriatim_pooler** pooler, seriatim_error* error);
+// Pools the groups first_group and on of every ask. One call of a pooler at a time.
+// Gives   max_abs, or NULL: the largest magnitude of what was written, for panels_max_abs
+// Errors  ask says whose. INVALID_ARGUMENT: panels that have no place for the last group, coordinates that are no
+//         positions. NOT_FINITE: a raw key or its group's mean; index = the first of up to 16 groups among which it is;
+//         lanes of groups that were asked for may then have been written. OUT_OF_MEMORY.
+SERIATIM_API seriatim_status seriatim_pooler_pool(seriatim_pooler* pooler, const seriatim_pool_ask* asks,
+                                                  int64_t ask_count, float* max_abs, seriatim_error* error);
+SERIATIM_API void seriatim_pooler_destroy(seriatim_pooler* pooler);
+
 // ---- Devices: accelerators, which give the same bits
 
 typedef struct seriatim_device_info {
@@ -458,7 +489,7 @@ typedef struct seriatim_engine_options {
   const char* device;           // instead of the host: a device's name, "opencl" or "cuda" (the first that keeps the
                                 // bits), or NULL. Without executor, kernels and threads.
   int32_t threads;              // 1: the calling thread; 0: as many as the process may use, at most 1024
-  int32_t reserved;             // 0
+  int32_t work_group;           // of a device: lanes of a work-group, 1 .. 1024; 0: what suits it
 } seriatim_engine_options;
 
 typedef struct seriatim_step_limits {  // the most that one call may bring

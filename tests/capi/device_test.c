@@ -47,7 +47,13 @@ static void engines_that_are_refused(void) {
   seriatim_engine_options_init(&options);
   options.device = "no such device";
   CHECK(seriatim_engine_create(&options, &engine, &error) == SERIATIM_NOT_FOUND);
+  options.device = NULL;
+  options.work_group = 64;
+  CHECK_FAILS(seriatim_engine_create(&options, &engine, &error), SERIATIM_INVALID_ARGUMENT, "work_group");
   options.device = "opencl";
+  options.work_group = 5000;
+  CHECK_FAILS(seriatim_engine_create(&options, &engine, &error), SERIATIM_INVALID_ARGUMENT, "work_group");
+  options.work_group = 0;
   options.threads = 2;
   CHECK_FAILS(seriatim_engine_create(&options, &engine, &error), SERIATIM_INVALID_ARGUMENT, "threads");
   options.threads = 1;

@@ -339,8 +339,8 @@ static void engines_that_are_refused(void) {
   CHECK_FAILS(seriatim_engine_create(&options, &engine, &error), SERIATIM_INVALID_ARGUMENT, "threads");
   seriatim_executor_destroy(executor);
   seriatim_engine_options_init(&options);
-  options.reserved = 1;
-  CHECK_FAILS(seriatim_engine_create(&options, &engine, &error), SERIATIM_UNSUPPORTED, "options");
+  options.work_group = 1;
+  CHECK_FAILS(seriatim_engine_create(&options, &engine, &error), SERIATIM_INVALID_ARGUMENT, "work_group");
   options.struct_size = 12;
   CHECK_FAILS(seriatim_engine_create(&options, &engine, &error), SERIATIM_INVALID_ARGUMENT, "options");
   CHECK(engine == NULL);

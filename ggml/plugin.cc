@@ -18,6 +18,7 @@
 #include "claims.hpp"
 #include "counters.hpp"
 #include "options.hpp"
+#include "runs.hpp"
 #include "seriatim/kernels.hpp"
 #include "tensors.hpp"
 
@@ -144,6 +145,7 @@ void* get_proc_address(ggml_backend_reg_t, const char* name) {
   if (wanted == "ggml_backend_set_n_threads") return reinterpret_cast<void*>(set_threads);
   if (wanted == "ggml_backend_set_abort_callback") return reinterpret_cast<void*>(set_abort);
   if (wanted == "seriatim_print_counters") return reinterpret_cast<void*>(print_counters);
+  if (wanted == "seriatim_join_slices") return reinterpret_cast<void*>(join_slices);
   if (wanted == "seriatim_read_counters") return reinterpret_cast<void*>(read_counters);
   return nullptr;
 }

@@ -3,12 +3,15 @@
 #include <ggml-impl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
 #include "tensors.hpp"
 
 namespace seriatim::plugin {
 namespace {
+
+std::atomic<bool> slices_joined{false};
 
 std::int32_t uses(const ggml_cgraph* graph, const ggml_tensor* tensor) {
   const std::size_t place = ggml_hash_find(&graph->visited_hash_set, tensor);
@@ -34,6 +37,8 @@ void pin(const ggml_backend_graph_optimize_params* params, const Tensors& inputs
 }
 
 }  // namespace
+
+void join_slices(bool joined) { slices_joined = joined; }
 
 std::optional<int> first_of_run(const ggml_cgraph* graph, const std::vector<const ggml_tensor*>& inside, int last) {
   const ggml_tensor* end = graph->nodes[last];
@@ -98,7 +103,7 @@ void Runs::find(const ggml_cgraph* graph, const ggml_backend_graph_optimize_para
 }
 
 const Run* Runs::at(const ggml_cgraph* graph, int first) const {
-  if (graph->uid == 0) return nullptr;  // a slice: somebody looks at what is between
+  if (graph->uid == 0 && !slices_joined) return nullptr;
   const auto found = runs_.find(graph->nodes[first]);
   if (found == runs_.end() || first + found->second.nodes > graph->n_nodes) return nullptr;
   const Run& run = found->second;

@@ -35,6 +35,11 @@ class Runs {
   std::unordered_set<const ggml_tensor*> selections_;
 };
 
+// Slices of a graph are computed node by node, since who has it sliced looks at what is between. Whoever looks at the
+// last nodes of slices alone, in order to time them, says so here, for the whole process: their runs are then joined,
+// too. Threads  any.
+void join_slices(bool joined);
+
 // The nodes of a chain stand side by side in the graph with its last, and nobody else knows what they make.
 // Gives   the index of the first, or nothing
 std::optional<int> first_of_run(const ggml_cgraph* graph, const std::vector<const ggml_tensor*>& inside, int last);

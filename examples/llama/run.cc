@@ -81,6 +81,7 @@ int main(int count, char** values) {
   options.context = fill + tokens + steps + (time_layers ? 2 * options.ubatch : 0);
   seriatim_llama::Session session(options);
   if (!record.empty()) rows.watch(session);
+  if (time_layers) seriatim_llama::look_at_time_only();
   if (fill > 0) session.fill(fill);
 
   std::vector<float> logits;
@@ -121,7 +122,7 @@ int main(int count, char** values) {
   for (const double seconds : layers.seconds()) parts.push_back(1e3 * seconds);
   std::printf(
       "{\"family\": \"%s\", \"engine\": \"%s\", \"position\": %d, \"prefill_ms\": %.3f, \"decode_ms\": %s, "
-      "\"sparse_layers\": %d, \"sparse_ms\": %s, \"dumps\": %d, \"counters\": %s}\n",
+      "\"sparse_layers\": %d, \"sparse_ms\": %s, \"dumps\": %d, \"counters\": \"%s\"}\n",
       session.architecture().c_str(), seriatim_llama::engine_name().c_str(), session.position(), prefill,
       json(decode).c_str(), layers.parts(), json(parts).c_str(), files, seriatim_llama::backend_counters().c_str());
   return 0;

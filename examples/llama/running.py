@@ -21,7 +21,10 @@ class Result:
 
     @property
     def counters(self):
-        return self.answer["counters"]
+        """By name; "row entries" are those that attention has read of those "offered"."""
+        line = self.answer["counters"].removeprefix("seriatim: ")
+        line = line.replace(" of ", ", offered ").replace(" offered,", ",")
+        return {name: int(value) for name, value in (part.rsplit(" ", 1) for part in line.split(", ") if part)}
 
 
 class Failed(Exception):
@@ -45,7 +48,11 @@ def make_model(family, path, *, budget=None, tiny=True, **options):
     return path
 
 
-def run(program, model, *flags, backend=None, logits=None, environment=None, **options):
+# Threads that wait for the next node spin, which on a machine that others use too takes seconds.
+PATIENT = {"OMP_WAIT_POLICY": "passive"}
+
+
+def run(program, model, *flags, backend=None, logits=None, environment=PATIENT, **options):
     """llama_run on a model; options are its own, `cache_type` for --cache-type."""
     command = [program, model, *flags]
     if logits is not None:
@@ -55,7 +62,7 @@ def run(program, model, *flags, backend=None, logits=None, environment=None, **o
     for name, value in options.items():
         command += [f"--{name.replace('_', '-')}", str(value)]
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True,
-                          env={**os.environ, "OMP_WAIT_POLICY": "passive", **(environment or {})})
+                          env={**os.environ, **environment})
     if done.returncode != 0:
         raise Failed(f"{' '.join(map(str, command))}\nended with {done.returncode}:\n{done.stderr[-4000:]}")
     result = Result(json.loads(done.stdout.strip().splitlines()[-1]), log=done.stderr)

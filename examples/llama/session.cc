@@ -73,11 +73,19 @@ llama_flash_attn_type flash_named(const std::string& name) {
   die("--flash must be on, off or auto, not '" + name + "'");
 }
 
+std::string last_counters;  // the backend says them in the log
+
 void print_warnings(ggml_log_level level, const char* text, void*) {
   static bool shown = false;
+  if (std::strncmp(text, "seriatim: top_k ", 16) == 0) last_counters.assign(text, std::strcspn(text, "\n"));
   if (level != GGML_LOG_LEVEL_CONT)
     shown = level >= GGML_LOG_LEVEL_WARN || std::getenv("SERIATIM_LLAMA_LOG") != nullptr;
   if (shown) std::fputs(text, stderr);
+}
+
+void* offered_by_backend(const char* name) {
+  ggml_backend_reg_t registered = ggml_backend_reg_by_name("SERIATIM");
+  return registered == nullptr ? nullptr : ggml_backend_reg_get_proc_address(registered, name);
 }
 
 }  // namespace
@@ -197,19 +205,16 @@ std::string engine_name() {
 }
 
 std::string backend_counters() {
-  ggml_backend_reg_t registered = ggml_backend_reg_by_name("SERIATIM");
-  void* found =
-      registered == nullptr ? nullptr : ggml_backend_reg_get_proc_address(registered, "seriatim_read_counters");
-  if (found == nullptr) return "{}";
-  std::uint64_t numbers[7] = {};
-  reinterpret_cast<std::size_t (*)(std::uint64_t*, std::size_t)>(found)(numbers, 7);
-  static constexpr const char* kNames[] = {"top_k",       "indexer",        "attention",   "chains",
-                                           "row_entries", "masked_entries", "left_to_ggml"};
-  std::string text;
-  for (int i = 0; i < 7; ++i) {
-    text += std::string(i == 0 ? "{\"" : ", \"") + kNames[i] + "\": " + std::to_string(numbers[i]);
+  if (void* found = offered_by_backend("seriatim_print_counters"); found != nullptr) {
+    reinterpret_cast<void (*)()>(found)();
   }
-  return text + "}";
+  return last_counters;
+}
+
+void look_at_time_only() {
+  if (void* found = offered_by_backend("seriatim_join_slices"); found != nullptr) {
+    reinterpret_cast<void (*)(bool)>(found)(true);
+  }
 }
 
 }  // namespace seriatim_llama

@@ -94,7 +94,10 @@ class Session {
 // "llama.cpp with ggml 0.25.3, devices CPU, SERIATIM"
 std::string engine_name();
 
-// What Seriatim's backend has computed in this process, as JSON; "{}" without it.
+// What Seriatim's backend has computed in this process, as it says that itself; empty without it.
 std::string backend_counters();
+
+// Says to the backend that no evaluation callback looks at anything but the time: runs of nodes stay one.
+void look_at_time_only();
 
 }  // namespace seriatim_llama

@@ -28,6 +28,8 @@ def test_the_sparse_parts_of_layers_are_timed(built, model):
         assert len(result.answer["sparse_ms"]) == 3
         for sparse, whole in zip(result.answer["sparse_ms"], result.answer["decode_ms"]):
             assert 0 < sparse < whole
+    timed = running.run(built.run, model("qwen4exp"), "--time-layers", backend=built.backend, tokens=300, steps=3)
+    assert timed.counters["chains"] > 0 and timed.answer["sparse_layers"] == 2  # not taken apart by being looked at
 
 
 def test_options_are_refused_by_name(built):

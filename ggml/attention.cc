@@ -10,6 +10,7 @@
 #include "mask_row.hpp"
 #include "step/for_units.hpp"
 #include "tensors.hpp"
+#include "widener.hpp"
 
 namespace seriatim::plugin {
 namespace {
@@ -194,6 +195,7 @@ Outcome Attention::attend_widened(const ggml_tensor* node, const Piece& piece, c
   const Geometry* geometry = geometry_for(node, true);
   if (geometry == nullptr) return Outcome::kLeft;
   const bool alias = geometry->values_alias_keys();
+  const Widener widen_key(k->type), widen_value(v->type);
   const std::int64_t heads = k->ne[2];
   const std::int64_t cell_floats = heads * (k->ne[0] + (alias ? 0 : v->ne[0]));
   const std::int64_t most_cells = std::max<std::int64_t>(kWidenedBytes / 4 / cell_floats, 1);
@@ -232,8 +234,8 @@ Outcome Attention::attend_widened(const ggml_tensor* node, const Piece& piece, c
           const auto at = [&](const ggml_tensor* t) {
             return bytes_of(t) + piece.stream * stride(t, 3) + h * stride(t, 2) + cell * stride(t, 1);
           };
-          widen_row(k->type, at(k), k->ne[0], keys_.data() + (u * heads + h) * k->ne[0]);
-          if (!alias) widen_row(v->type, at(v), v->ne[0], values_.data() + (u * heads + h) * v->ne[0]);
+          widen_key(at(k), k->ne[0], keys_.data() + (u * heads + h) * k->ne[0]);
+          if (!alias) widen_value(at(v), v->ne[0], values_.data() + (u * heads + h) * v->ne[0]);
         }
       }
     });

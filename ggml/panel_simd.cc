@@ -1,5 +1,7 @@
 #include "panel.hpp"
 
+#include <cstring>
+
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "panel_simd.cc"
 #include <hwy/foreach_target.h>
@@ -15,6 +17,9 @@
 
 HWY_BEFORE_NAMESPACE();
 namespace seriatim::HWY_NAMESPACE {
+
+using plugin::kBlockBytes;
+using plugin::kBlockNumbers;
 
 using plugin::kPanelKeys;
 using plugin::panel_row_floats;
@@ -43,6 +48,18 @@ void widen_stored(const std::byte* row, DType dtype, std::int64_t elements, floa
   }
 }
 
+void widen_blocks(const std::byte* row, std::int64_t elements, float* to) {
+  constexpr FloatTag d;
+  constexpr hn::Rebind<std::int8_t, FloatTag> narrow;
+  constexpr hn::Rebind<std::int32_t, FloatTag> whole;
+  for (std::int64_t block = 0; block < elements; block += kBlockNumbers, row += kBlockBytes) {
+    const auto factor = hn::Set(d, load_element(row, DType::kF16));
+    const auto* numbers = reinterpret_cast<const std::int8_t*>(row + 2);
+    for (std::int64_t i = 0; i < kBlockNumbers; i += static_cast<std::int64_t>(kLanes), to += kLanes)
+      hn::StoreU(hn::Mul(hn::ConvertTo(d, hn::PromoteTo(whole, hn::LoadU(narrow, numbers + i))), factor), d, to);
+  }
+}
+
 void turn_rows(const float* rows, std::int64_t dim, float* panel) {
   const auto floats = static_cast<std::size_t>(panel_row_floats(dim));
   const std::byte* at[kPanelKeys];
@@ -56,7 +73,7 @@ void turn_rows(const float* rows, std::int64_t dim, float* panel) {
 
 }  // namespace
 
-SERIATIM_KERNEL_TABLE(PanelKernels, panel_table, widen_stored, turn_rows)
+SERIATIM_KERNEL_TABLE(PanelKernels, panel_table, widen_stored, widen_blocks, turn_rows)
 
 #endif  // SERIATIM_HAS_SIMD
 
@@ -73,6 +90,15 @@ void widen_ref(const std::byte* row, DType dtype, std::int64_t elements, float* 
   for (std::int64_t i = 0; i < elements; ++i) to[i] = load_element(row + i * dtype_bytes(dtype), dtype);
 }
 
+void widen_blocks_ref(const std::byte* row, std::int64_t elements, float* to) {
+  for (std::int64_t i = 0; i < elements; ++i) {
+    const std::byte* block = row + i / kBlockNumbers * kBlockBytes;
+    std::int8_t number;
+    std::memcpy(&number, block + 2 + i % kBlockNumbers, sizeof number);
+    to[i] = static_cast<float>(number) * load_element(block, DType::kF16);
+  }
+}
+
 void turn_ref(const float* rows, std::int64_t dim, float* panel) {
   for (std::int64_t k = 0; k < kPanelKeys; ++k) {
     for (std::int64_t i = 0; i < panel_row_floats(dim); ++i)
@@ -83,7 +109,7 @@ void turn_ref(const float* rows, std::int64_t dim, float* panel) {
 }  // namespace
 
 const PanelKernels& panel_reference() {
-  static constexpr PanelKernels kTable{"reference", widen_ref, turn_ref};
+  static constexpr PanelKernels kTable{"reference", widen_ref, widen_blocks_ref, turn_ref};
   return kTable;
 }
 

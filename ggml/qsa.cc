@@ -9,9 +9,9 @@
 
 #include "index/pool_kernels.hpp"
 #include "mask_row.hpp"
-#include "panel.hpp"
 #include "step/for_units.hpp"
 #include "tensors.hpp"
+#include "widener.hpp"
 
 namespace seriatim::plugin {
 namespace {
@@ -85,8 +85,7 @@ Outcome Qsa::pool(const PoolChain& chain, Workers& workers, const AbortCallback&
   }
   const Kernels chosen = default_kernels();
   const PoolKernels& pooling = pool_kernels(chosen);
-  const PanelKernels& widening = panel_kernels(chosen);
-  const auto dtype = plain_dtype(chain.keys->type);
+  const Widener widen(chain.keys->type, chosen);
   const std::int64_t units = (groups + kUnitGroups - 1) / kUnitGroups;
   for_units(workers.executor(), units * streams, [&](std::int64_t unit, int worker) {
     PoolScratch& own = pool_scratch_[static_cast<std::size_t>(worker)];
@@ -97,11 +96,9 @@ Outcome Qsa::pool(const PoolChain& chain, Workers& workers, const AbortCallback&
     const auto* positions = static_cast<const std::int32_t*>(chain.positions->data) + stream * groups;
     for (std::int64_t first = unit % units * kUnitGroups; first < end; first += kPoolGroups) {
       const std::int64_t count = std::min(kPoolGroups, end - first);
-      for (std::int64_t i = 0; i < count * tokens; ++i) {
-        const std::byte* key = keys + cells[static_cast<std::size_t>(first * tokens + i)] * stride(chain.keys, 1);
-        float* to = own.raw.data() + i * dim;
-        dtype.has_value() ? widening.widen(key, *dtype, dim, to) : widen_row(chain.keys->type, key, dim, to);
-      }
+      for (std::int64_t i = 0; i < count * tokens; ++i)
+        widen(keys + cells[static_cast<std::size_t>(first * tokens + i)] * stride(chain.keys, 1), dim,
+              own.raw.data() + i * dim);
       Coordinates at[kPoolGroups];
       for (std::int64_t g = 0; g < count; ++g) {
         for (std::size_t axis = 0; axis < 3; ++axis)

@@ -6,6 +6,7 @@
 #include "score/score_kernels.hpp"
 #include "step/for_units.hpp"
 #include "tensors.hpp"
+#include "widener.hpp"
 
 namespace seriatim::plugin {
 namespace {
@@ -68,14 +69,12 @@ void Scorer::score_tile(const Geometry& geometry, const KeyRows& keys, std::int6
   const Kernels chosen = default_kernels();
   const PanelKernels& turning = panel_kernels(chosen);
   const ScoreKernels& scoring = score_kernels(chosen);
-  const auto dtype = plain_dtype(keys.type);
+  const Widener widen(keys.type, chosen);
   std::array<const std::byte*, kTilePanels> pages;
   for (std::int64_t p = 0; p * kPanelKeys < count; ++p) {
     for (std::int64_t i = 0; i < kPanelKeys; ++i) {  // past the last key, the last again
       const std::int64_t key = std::min(first + p * kPanelKeys + i, keys.count - 1);
-      const std::byte* from = keys.first + key * keys.stride_bytes;
-      float* to = own.rows.data() + i * row;
-      dtype.has_value() ? turning.widen(from, *dtype, dim, to) : widen_row(keys.type, from, dim, to);
+      widen(keys.first + key * keys.stride_bytes, dim, own.rows.data() + i * row);
     }
     float* panel = own.panels.data() + p * kPanelKeys * row;
     turning.turn(own.rows.data(), dim, panel);

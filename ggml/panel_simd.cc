@@ -1,6 +1,6 @@
-#include "panel.hpp"
-
 #include <cstring>
+
+#include "panel.hpp"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "panel_simd.cc"

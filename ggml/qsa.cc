@@ -56,11 +56,40 @@ std::span<const T> elements(const ggml_tensor* tensor, std::int64_t first, std::
   return {static_cast<const T*>(tensor->data) + first, static_cast<std::size_t>(count)};
 }
 
+bool are_neighbours(std::span<const std::int32_t> cells) {
+  bool are = true;
+  for (std::size_t i = 1; i < cells.size(); ++i) are &= cells[i] == cells[0] + static_cast<std::int32_t>(i);
+  return are;
+}
+
 bool all_below(std::span<const std::int32_t> numbers, std::int64_t bound) {
   return std::all_of(numbers.begin(), numbers.end(), [bound](std::int32_t n) { return n >= 0 && n < bound; });
 }
 
 }  // namespace
+
+// Sines and cosines of the positions at which groups of text stand, for all layers and steps.
+void Qsa::prepare_turns(const Geometry& geometry, std::int64_t groups, Workers& workers) {
+  const std::int64_t row = turn_floats(geometry), tokens = geometry.group_tokens();
+  const auto frequencies = geometry.inv_freq();
+  const bool same = turns_.tokens == tokens && std::equal(frequencies.begin(), frequencies.end(),
+                                                          turns_.frequencies.begin(), turns_.frequencies.end());
+  if (same && turns_.groups >= groups) return;
+  turns_.tokens = tokens;
+  turns_.frequencies.assign(frequencies.begin(), frequencies.end());
+  turns_.groups = 0;  // none, should memory be refused
+  turns_.numbers.resize(static_cast<std::size_t>(groups * 2 * row));
+  const PoolKernels& pooling = pool_kernels(default_kernels());
+  for_units(workers.executor(), (groups + kUnitGroups - 1) / kUnitGroups, [&](std::int64_t unit, int worker) {
+    float* angles = pool_scratch_[static_cast<std::size_t>(worker)].work.data();
+    for (std::int64_t g = unit * kUnitGroups; g < std::min(groups, (unit + 1) * kUnitGroups); ++g) {
+      float* sines = turns_.numbers.data() + g * 2 * row;
+      for (std::size_t i = 0; i < frequencies.size(); ++i) angles[i] = static_cast<float>(g * tokens) * frequencies[i];
+      pooling.sincos(angles, static_cast<std::int64_t>(frequencies.size()), sines, sines + row);
+    }
+  });
+  turns_.groups = groups;
+}
 
 Outcome Qsa::pool(const PoolChain& chain, Workers& workers, const AbortCallback& abort) {
   if (abort.wants_to_stop()) return Outcome::kAborted;
@@ -86,6 +115,8 @@ Outcome Qsa::pool(const PoolChain& chain, Workers& workers, const AbortCallback&
   const Kernels chosen = default_kernels();
   const PoolKernels& pooling = pool_kernels(chosen);
   const Widener widen(chain.keys->type, chosen);
+  const bool in_place = plain_dtype(chain.keys->type).has_value();
+  prepare_turns(*geometry, groups, workers);
   const std::int64_t units = (groups + kUnitGroups - 1) / kUnitGroups;
   for_units(workers.executor(), units * streams, [&](std::int64_t unit, int worker) {
     PoolScratch& own = pool_scratch_[static_cast<std::size_t>(worker)];
@@ -96,19 +127,32 @@ Outcome Qsa::pool(const PoolChain& chain, Workers& workers, const AbortCallback&
     const auto* positions = static_cast<const std::int32_t*>(chain.positions->data) + stream * groups;
     for (std::int64_t first = unit % units * kUnitGroups; first < end; first += kPoolGroups) {
       const std::int64_t count = std::min(kPoolGroups, end - first);
-      for (std::int64_t i = 0; i < count * tokens; ++i)
-        widen(keys + cells[static_cast<std::size_t>(first * tokens + i)] * stride(chain.keys, 1), dim,
-              own.raw.data() + i * dim);
+      const auto members =
+          cells.subspan(static_cast<std::size_t>(first * tokens), static_cast<std::size_t>(count * tokens));
       Coordinates at[kPoolGroups];
+      bool known = true;  // whether the table has them: text, at a whole number of groups
       for (std::int64_t g = 0; g < count; ++g) {
         for (std::size_t axis = 0; axis < 3; ++axis)
           at[g][axis] = positions[static_cast<std::int64_t>(axis) * groups * streams + first + g];
+        known = known && at[g] == Coordinates{at[0][0] + static_cast<std::int32_t>(g * tokens),
+                                              at[0][0] + static_cast<std::int32_t>(g * tokens),
+                                              at[0][0] + static_cast<std::int32_t>(g * tokens)};
       }
+      known = known && at[0][0] % tokens == 0 && at[0][0] / tokens + count <= turns_.groups;
       PoolTask task;
       task.geometry = &*geometry;
       task.norm_weight = norm_weight_.data();
-      task.raw = reinterpret_cast<const std::byte*>(own.raw.data());
-      task.stride_bytes = row_bytes(DType::kF32, dim);
+      if (in_place && are_neighbours(members)) {
+        task.raw = keys + members[0] * stride(chain.keys, 1);
+        task.stride_bytes = stride(chain.keys, 1);
+        task.raw_dtype = plain_dtype(chain.keys->type);
+      } else {
+        for (std::int64_t i = 0; i < count * tokens; ++i)
+          widen(keys + members[static_cast<std::size_t>(i)] * stride(chain.keys, 1), dim, own.raw.data() + i * dim);
+        task.raw = reinterpret_cast<const std::byte*>(own.raw.data());
+        task.stride_bytes = row_bytes(DType::kF32, dim);
+      }
+      if (known) task.turns = turns_.numbers.data() + at[0][0] / tokens * 2 * turn_floats(*geometry);
       task.tokens = tokens;
       task.groups = count;
       task.at = at;

@@ -35,6 +35,14 @@ class Qsa {
     AlignedBuffer<float> work;
   };
 
+  struct Turns {
+    std::int64_t tokens = 0;  // of a group
+    std::vector<float> frequencies;
+    std::int64_t groups = 0;
+    std::vector<float> numbers;  // [groups][2][turn_floats]: sines, cosines
+  };
+
+  void prepare_turns(const Geometry& geometry, std::int64_t groups, Workers& workers);
   // Calls use(first, count) for slices of queries, those of all streams numbered through, whose rows are in cells_,
   // counts_ and biases_ then.
   Outcome choose_rows(const SelectChain& chain, Workers& workers, const AbortCallback& abort,
@@ -48,6 +56,7 @@ class Qsa {
   std::vector<PoolScratch> pool_scratch_;
   std::vector<QsaScratch> row_scratch_;
   std::vector<float> norm_weight_;
+  Turns turns_;
   std::int64_t whole_groups_ = 0;    // of the stream: the first ones
   std::vector<std::int32_t> loose_;  // cells in none of them
   std::vector<float> scores_;        // [queries of a slice][groups]

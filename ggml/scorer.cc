@@ -71,14 +71,20 @@ void Scorer::score_tile(const Geometry& geometry, const KeyRows& keys, std::int6
   const ScoreKernels& scoring = score_kernels(chosen);
   const Widener widen(keys.type, chosen);
   std::array<const std::byte*, kTilePanels> pages;
+  const bool as_they_lie = keys.type == GGML_TYPE_F32 && keys.stride_bytes == row_bytes(DType::kF32, row) &&
+                           reinterpret_cast<std::uintptr_t>(keys.first) % alignof(float) == 0;
   for (std::int64_t p = 0; p * kPanelKeys < count; ++p) {
+    float* panel = own.panels.data() + p * kPanelKeys * row;
+    pages[static_cast<std::size_t>(p)] = reinterpret_cast<const std::byte*>(panel);
+    if (as_they_lie && (p + 1) * kPanelKeys <= count) {
+      turning.turn(reinterpret_cast<const float*>(keys.first) + (first + p * kPanelKeys) * row, dim, panel);
+      continue;
+    }
     for (std::int64_t i = 0; i < kPanelKeys; ++i) {  // past the last key, the last again
       const std::int64_t key = std::min(first + p * kPanelKeys + i, keys.count - 1);
       widen(keys.first + key * keys.stride_bytes, dim, own.rows.data() + i * row);
     }
-    float* panel = own.panels.data() + p * kPanelKeys * row;
     turning.turn(own.rows.data(), dim, panel);
-    pages[static_cast<std::size_t>(p)] = reinterpret_cast<const std::byte*>(panel);
   }
   PooledKeys pooled;
   pooled.pages = pages.data();

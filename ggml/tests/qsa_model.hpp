@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ggml-backend.h>
+#include <ggml-cpu.h>
 #include <ggml.h>
 
 #include <algorithm>
@@ -11,9 +12,12 @@
 #include <cstring>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/half.hpp"
+#include "claims.hpp"
+#include "plugin.hpp"
 
 namespace seriatim::plugin::testing {
 
@@ -36,6 +40,9 @@ struct QsaShape {
   std::int64_t groups() const { return (cells + group - 1) / group; }
   std::int64_t width() const { return std::min(cells, budget + group - 1); }
 };
+
+// What a graph ends with.
+enum class QsaEnd { kSelection, kAttention };
 
 class QsaModel {
  public:
@@ -69,8 +76,18 @@ class QsaModel {
     ggml_free(held_context_);
   }
 
+  // The other's numbers, of the same shape.
+  void take_from(const QsaModel& other) {
+    for (const auto& [to, from] : {std::pair(index_cache, other.index_cache), std::pair(keys, other.keys),
+                                   std::pair(values, other.values), std::pair(norm, other.norm)}) {
+      std::memcpy(to->data, from->data, ggml_nbytes(to));
+    }
+    index_queries = other.index_queries;
+    queries = other.queries;
+  }
+
   // The graph; queries of all streams from token `first` on, `count` of each.
-  ggml_cgraph* build(std::int64_t first, std::int64_t count) {
+  void build(std::int64_t first, std::int64_t count) {
     if (context_ != nullptr) ggml_free(context_);
     context_ = ggml_init({ggml_tensor_overhead() * 256 + ggml_graph_overhead(), nullptr, true});
     first_ = first;
@@ -130,13 +147,14 @@ class QsaModel {
     attention->op_params[4] = static_cast<std::int32_t>(s.width());
     graph_ = ggml_new_graph_custom(c, 256, false);
     ggml_build_forward_expand(graph_, zeros);
-    return graph_;
   }
   // Ends the graph there.
-  void finish(ggml_tensor* last) {
-    ggml_set_output(last);
-    ggml_build_forward_expand(graph_, last);
+  ggml_cgraph* finish(QsaEnd last) {
+    ggml_set_output(end(last));
+    ggml_build_forward_expand(graph_, end(last));
+    return graph_;
   }
+  ggml_tensor* end(QsaEnd last) const { return last == QsaEnd::kAttention ? attention : top_k; }
 
   // The inputs as llama.cpp sets them, once the graph has its memory.
   void set_inputs() const {
@@ -240,6 +258,54 @@ class QsaModel {
   ggml_tensor* mask_ = nullptr;
   ggml_tensor* index_queries_ = nullptr;
   ggml_tensor* queries_ = nullptr;
+};
+
+// A context of llama.cpp's: our backend, if asked for, before the CPU's, and a scheduler.
+class QsaContext {
+ public:
+  explicit QsaContext(int threads, bool with_us = true) {
+    if (with_us) {
+      backends_.push_back(ggml_backend_dev_init(ggml_backend_reg_dev_get(registry(), 0), nullptr));
+      reinterpret_cast<ggml_backend_set_n_threads_t>(
+          ggml_backend_reg_get_proc_address(registry(), "ggml_backend_set_n_threads"))(backends_[0], threads);
+    }
+    backends_.push_back(ggml_backend_cpu_init());
+    ggml_backend_cpu_set_n_threads(backends_.back(), threads);
+    sched_ = ggml_backend_sched_new(backends_.data(), nullptr, static_cast<int>(backends_.size()), 512, false, false);
+  }
+  QsaContext(const QsaContext&) = delete;
+  QsaContext& operator=(const QsaContext&) = delete;
+  ~QsaContext() {
+    ggml_backend_sched_free(sched_);
+    for (ggml_backend_t backend : backends_) ggml_backend_free(backend);
+  }
+
+  ggml_backend_sched_t sched() const { return sched_; }
+
+  // Of a graph that was built and not finished.
+  bool prepare(QsaModel& model, QsaEnd end) {
+    open_gate(model);
+    graph_ = model.finish(end);
+    ggml_backend_sched_reset(sched_);
+    if (!ggml_backend_sched_alloc_graph(sched_, graph_)) return false;
+    model.set_inputs();
+    return true;
+  }
+  bool compute() { return ggml_backend_sched_graph_compute(sched_, graph_) == GGML_STATUS_SUCCESS; }
+
+ private:
+  // As if graphs of another number of tokens had been built before.
+  static void open_gate(const QsaModel& model) {
+    ggml_tensor q = *model.attention->src[0], node = *model.attention;
+    q.ne[1] += 1;
+    node.src[0] = &q;
+    flash_gate().opens_for(&node);
+    flash_gate().opens_for(model.attention);
+  }
+
+  std::vector<ggml_backend_t> backends_;
+  ggml_backend_sched_t sched_;
+  ggml_cgraph* graph_ = nullptr;
 };
 
 }  // namespace seriatim::plugin::testing

@@ -4,10 +4,8 @@
 #include <algorithm>
 #include <memory>
 
-#include "claims.hpp"
 #include "counters.hpp"
 #include "graph.hpp"
-#include "plugin.hpp"
 #include "qsa_model.hpp"
 #include "qsa_row.hpp"
 #include "seriatim/borrow.hpp"
@@ -19,9 +17,6 @@ namespace {
 
 using namespace testing;
 using seriatim::testing::Random;
-
-// What a graph that was built ends with.
-enum class End { kAttention, kSelection };
 
 // Everything that looks on while a graph runs.
 struct Watcher {
@@ -35,57 +30,26 @@ struct Watcher {
   }
 };
 
-// A context of llama.cpp's: our backend before the CPU's, and a scheduler.
 class Context {
  public:
-  explicit Context(int threads, bool with_us = true) {
-    if (with_us) backends_.push_back(ggml_backend_dev_init(ggml_backend_reg_dev_get(registry(), 0), nullptr));
-    backends_.push_back(ggml_backend_cpu_init());
-    ggml_backend_cpu_set_n_threads(backends_.back(), threads);
-    if (with_us) {
-      reinterpret_cast<ggml_backend_set_n_threads_t>(
-          ggml_backend_reg_get_proc_address(registry(), "ggml_backend_set_n_threads"))(backends_[0], threads);
-    }
-    sched_ = ggml_backend_sched_new(backends_.data(), nullptr, static_cast<int>(backends_.size()), 512, false, false);
-  }
-  Context(const Context&) = delete;
-  Context& operator=(const Context&) = delete;
-  ~Context() {
-    ggml_backend_sched_free(sched_);
-    for (ggml_backend_t backend : backends_) ggml_backend_free(backend);
-  }
+  explicit Context(int threads, bool with_us = true) : context_(threads, with_us) {}
 
   // Queries first .. first + count - 1 of every stream. Gives what the graph's end holds.
-  std::vector<std::byte> run(QsaModel& model, std::int64_t first, std::int64_t count, End end = End::kAttention,
+  std::vector<std::byte> run(QsaModel& model, std::int64_t first, std::int64_t count, QsaEnd end = QsaEnd::kAttention,
                              Watcher* watcher = nullptr, ggml_tensor* QsaModel::* shown = nullptr) {
-    ggml_cgraph* graph = model.build(first, count);
-    ggml_tensor* last = end == End::kAttention ? model.attention : model.top_k;
+    model.build(first, count);
     if (shown != nullptr) ggml_set_output(model.*shown);
-    model.finish(last);
-    open_gate(model);
-    ggml_backend_sched_reset(sched_);
     if (watcher != nullptr) {
       watcher->wanted = {model.pooled_keys, model.group_scores, model.top_k};
-      ggml_backend_sched_set_eval_callback(sched_, Watcher::look, watcher);
+      ggml_backend_sched_set_eval_callback(context_.sched(), Watcher::look, watcher);
     }
-    EXPECT_TRUE(ggml_backend_sched_alloc_graph(sched_, graph));
-    model.set_inputs();
-    EXPECT_EQ(ggml_backend_sched_graph_compute(sched_, graph), GGML_STATUS_SUCCESS);
-    return Graph::bytes(last);
+    EXPECT_TRUE(context_.prepare(model, end));
+    EXPECT_TRUE(context_.compute());
+    return Graph::bytes(model.end(end));
   }
 
  private:
-  // As if graphs of another number of tokens had been built before.
-  static void open_gate(const QsaModel& model) {
-    ggml_tensor q = *model.attention->src[0], node = *model.attention;
-    q.ne[1] += 1;
-    node.src[0] = &q;
-    flash_gate().opens_for(&node);
-    flash_gate().opens_for(model.attention);
-  }
-
-  std::vector<ggml_backend_t> backends_;
-  ggml_backend_sched_t sched_;
+  QsaContext context_;
 };
 
 // The library's engine over the same numbers.
@@ -241,7 +205,8 @@ TEST(Qsa, TheSelectionAloneHasTheEnginesRows) {
     const auto model = model_of(shape, ++seed);
     Context context(2);
     const std::uint64_t chains = counters().chains;
-    EXPECT_TRUE(context.run(*model, 0, shape.tokens, End::kSelection) == filled_rows(by_engine(*model), shape.width()))
+    EXPECT_TRUE(context.run(*model, 0, shape.tokens, QsaEnd::kSelection) ==
+                filled_rows(by_engine(*model), shape.width()))
         << described(shape);
     EXPECT_EQ(counters().chains, chains + 1);
   }
@@ -255,7 +220,7 @@ TEST(Qsa, IsComputedNodeByNodeWhileSomebodyLooksOn) {
     Context context(2);
     Watcher watcher;
     const std::uint64_t chains = counters().chains;
-    const auto got = context.run(*model, 0, shape.tokens, End::kAttention, &watcher);
+    const auto got = context.run(*model, 0, shape.tokens, QsaEnd::kAttention, &watcher);
     EXPECT_EQ(counters().chains, chains);
     ASSERT_EQ(watcher.seen.size(), 3u);
     EXPECT_TRUE(watcher.seen[2] == filled_rows(want, shape.width())) << described(shape);
@@ -269,7 +234,7 @@ TEST(Qsa, IsComputedNodeByNodeWhereAnIntermediateIsAnOutput) {
   for (ggml_tensor* QsaModel::* shown : {&QsaModel::group_scores, &QsaModel::pooled_keys}) {
     Context context(2);
     const std::uint64_t chains = counters().chains;
-    const auto got = context.run(*model, 0, model->shape.tokens, End::kAttention, nullptr, shown);
+    const auto got = context.run(*model, 0, model->shape.tokens, QsaEnd::kAttention, nullptr, shown);
     // Pooled keys are written in any case.
     EXPECT_EQ(counters().chains, chains + (shown == &QsaModel::pooled_keys ? 1 : 0));
     EXPECT_TRUE(got == want);

@@ -67,7 +67,7 @@ HWY_INLINE std::size_t sincos_all(const float* angles, std::size_t count, float*
 
 // One task. The groups' vectors lie in rows of scratch, padded with zeros to whole vectors. Lanes are dims, or pairs of
 // dims; the one chain along the dims, that of the norm, has a group each.
-template <class Stored>
+template <class Stored, class Raw = Stored>
 class Pooling {
  public:
   explicit Pooling(const PoolTask& task)
@@ -87,14 +87,20 @@ class Pooling {
     sum_squares(sums);
     for (std::size_t g = 0; g < groups_; ++g) {
       norm(g, sums[g]);
+      if (task_.turns != nullptr) {
+        const float* known = task_.turns + 2 * g * turn_stride();
+        rotate(g, known, known + turn_stride());
+        continue;
+      }
       if (g == 0 || task_.at[g] != task_.at[g - 1]) turn(g);
-      rotate(g);
+      rotate(g, sines_, cosines_);
     }
     write();
     return largest();
   }
 
  private:
+  std::size_t turn_stride() const { return static_cast<std::size_t>(turn_floats(*task_.geometry)); }
   float* row(std::size_t g) const { return rows_ + g * stride_; }
 
   HWY_INLINE void mean(std::size_t g) const {
@@ -103,11 +109,11 @@ class Pooling {
     const std::byte* first = task_.raw + static_cast<std::int64_t>(g) * task_.tokens * task_.stride_bytes;
     const auto count = hn::Set(d, static_cast<float>(task_.tokens));
     for (std::size_t i = 0; i < dim_; i += kLanes) {
-      const std::byte* from = first + i * Stored::kBytes;
-      auto sum = load_some<Stored>(from, dim_ - i);
+      const std::byte* from = first + i * Raw::kBytes;
+      auto sum = load_some<Raw>(from, dim_ - i);
       for (std::size_t t = 1; t < tokens; ++t) {
         from += task_.stride_bytes;
-        sum = hn::Add(sum, load_some<Stored>(from, dim_ - i));
+        sum = hn::Add(sum, load_some<Raw>(from, dim_ - i));
       }
       hn::StoreU(round_to(Stored(), hn::Div(sum, count)), d, row(g) + i);
     }
@@ -155,14 +161,14 @@ class Pooling {
     sincos_all(angles_, pairs_, sines_, cosines_);
   }
 
-  HWY_INLINE void rotate(std::size_t g) const {
+  HWY_INLINE void rotate(std::size_t g, const float* sines, const float* cosines) const {
     constexpr FloatTag d;
     float* first = row(g);
     float* second = first + pairs_;
     for (std::size_t i = 0; i < pairs_; i += kLanes) {
       const std::size_t count = std::min(kLanes, pairs_ - i);
-      const auto sin = round_to(Stored(), hn::LoadU(d, sines_ + i));
-      const auto cos = round_to(Stored(), hn::LoadU(d, cosines_ + i));
+      const auto sin = round_to(Stored(), hn::LoadU(d, sines + i));
+      const auto cos = round_to(Stored(), hn::LoadU(d, cosines + i));
       const auto x = hn::LoadU(d, first + i);
       const auto y = hn::LoadU(d, second + i);
       const auto turned_x = hn::Sub(round_to(Stored(), hn::Mul(x, cos)), round_to(Stored(), hn::Mul(y, sin)));
@@ -182,6 +188,11 @@ class Pooling {
   // Values that are rounded already, so that storing them is exact.
   HWY_INLINE void write() const {
     constexpr std::size_t kBytes = Stored::kBytes;
+    if (kBytes == sizeof(float) && task_.dim_stride_bytes == sizeof(float)) {
+      for (std::size_t g = 0; g < groups_; ++g)
+        std::memcpy(task_.pooled + static_cast<std::int64_t>(g) * task_.group_stride_bytes, row(g), dim_ * kBytes);
+      return;
+    }
     for (std::size_t i = 0; i < dim_; ++i) {
       std::byte* to = task_.pooled + static_cast<std::int64_t>(i) * task_.dim_stride_bytes;
       for (std::size_t g = 0; g < groups_; ++g, to += task_.group_stride_bytes) {
@@ -221,6 +232,10 @@ class Pooling {
 };
 
 float pool(const PoolTask& task) {
+  if (task.dtype_of_raw() != task.geometry->index_dtype()) {  // which is f32
+    return task.dtype_of_raw() == DType::kF16 ? Pooling<StoredF32, StoredF16>(task).run()
+                                              : Pooling<StoredF32, StoredBf16>(task).run();
+  }
   switch (task.geometry->index_dtype()) {
 #define SERIATIM_POOL(name, dtype, Stored) \
   case dtype:                              \

@@ -17,8 +17,8 @@ float pool(const PoolTask& task) {
   const std::span<const float> weight(task.norm_weight, static_cast<std::size_t>(geometry.index_dim()));
   float largest = 0.0f;
   for (std::int64_t g = 0; g < task.groups; ++g) {
-    ConstTensor group =
-        dense_view(task.raw + g * task.tokens * task.stride_bytes, dtype, {task.tokens, geometry.index_dim()});
+    ConstTensor group = dense_view(task.raw + g * task.tokens * task.stride_bytes, task.dtype_of_raw(),
+                                   {task.tokens, geometry.index_dim()});
     group.stride_bytes[0] = task.stride_bytes;
     pool_vector_ref(geometry, weight, group, task.at[g], task.scratch);
     for (std::int64_t i = 0; i < geometry.index_dim(); ++i) {

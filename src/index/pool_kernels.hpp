@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 
 #include "seriatim/geometry.hpp"
@@ -32,6 +33,12 @@ struct PoolTask {
   std::byte* pooled = nullptr;         // dim 0 of group 0, in index_dtype
   std::int64_t group_stride_bytes = 0;
   std::int64_t dim_stride_bytes = 0;
+  // Of the raw rows where it is another one: any, if index_dtype is f32, in which everything is computed then.
+  std::optional<DType> raw_dtype = {};
+  // [groups][2][turn_floats]: the sines and cosines of the rotations in f32, where they are known already.
+  const float* turns = nullptr;
+
+  DType dtype_of_raw() const { return raw_dtype.value_or(geometry->index_dtype()); }
 };
 
 struct PoolKernels {
@@ -46,6 +53,9 @@ struct PoolKernels {
 };
 
 std::int64_t pool_scratch_floats(const Geometry& geometry);
+
+// Floats of one row of sines, or cosines: a pair each, padded to whole vectors.
+inline std::int64_t turn_floats(const Geometry& geometry) { return (geometry.index_rotary_dim() / 2 + 15) / 16 * 16; }
 
 const PoolKernels& pool_kernels(Kernels kernels);
 const PoolKernels& pool_reference();

@@ -63,7 +63,9 @@ bool are_neighbours(std::span<const std::int32_t> cells) {
 }
 
 bool all_below(std::span<const std::int32_t> numbers, std::int64_t bound) {
-  return std::all_of(numbers.begin(), numbers.end(), [bound](std::int32_t n) { return n >= 0 && n < bound; });
+  std::uint32_t greatest = 0;  // no exit from the loop, so that it becomes vector code; a negative number is great
+  for (const std::int32_t n : numbers) greatest = std::max(greatest, static_cast<std::uint32_t>(n));
+  return numbers.empty() || static_cast<std::int64_t>(greatest) < bound;
 }
 
 }  // namespace
@@ -134,9 +136,7 @@ Outcome Qsa::pool(const PoolChain& chain, Workers& workers, const AbortCallback&
       for (std::int64_t g = 0; g < count; ++g) {
         for (std::size_t axis = 0; axis < 3; ++axis)
           at[g][axis] = positions[static_cast<std::int64_t>(axis) * groups * streams + first + g];
-        known = known && at[g] == Coordinates{at[0][0] + static_cast<std::int32_t>(g * tokens),
-                                              at[0][0] + static_cast<std::int32_t>(g * tokens),
-                                              at[0][0] + static_cast<std::int32_t>(g * tokens)};
+        for (const std::int32_t axis : at[g]) known = known && axis == std::int64_t{at[0][0]} + g * tokens;
       }
       known = known && at[0][0] % tokens == 0 && at[0][0] / tokens + count <= turns_.groups;
       PoolTask task;

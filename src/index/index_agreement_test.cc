@@ -160,6 +160,52 @@ TEST_P(IndexAgreement, OnOddShapesOfEveryDtypeInRowsAndInLanesOfAPanel) {
   EXPECT_GT(not_finite, 50);
 }
 
+TEST_P(IndexAgreement, RowsOfHalvesAndKnownTurnsGiveTheBitsOfWidenedRows) {
+  for (const DType dtype : {DType::kF16, DType::kBf16}) {
+    for (const std::int64_t dim : {24, 40, 128}) {
+      GeometryOptions options = test::small_index(DType::kF32);
+      options.index_dim = dim;
+      options.index_rotary_dim = 12;
+      const Geometry geometry = test::admitted(options);
+      const std::int64_t tokens = geometry.group_tokens(), groups = 13, elements = groups * tokens * dim;
+      const auto weight = test::some_weights(dim);
+      const Elements halves = Elements::random(dtype, elements, 8);
+      Elements wide(DType::kF32, elements);
+      for (std::int64_t i = 0; i < elements; ++i) wide.set(i, halves.get(i));
+      const std::int64_t row = turn_floats(geometry);
+      std::vector<Coordinates> at;
+      std::vector<float> turns(static_cast<std::size_t>(groups * 2 * row));
+      for (std::int64_t g = 0; g < groups; ++g) {
+        const auto position = static_cast<std::int32_t>(g * g * 977);
+        at.push_back({position, position, position});
+        for (std::int64_t pair = 0; pair < 6; ++pair) {
+          const float angle = static_cast<float>(position) * geometry.inv_freq()[static_cast<std::size_t>(pair)];
+          turns[static_cast<std::size_t>(2 * g * row + pair)] = sincos32(angle).sin;
+          turns[static_cast<std::size_t>((2 * g + 1) * row + pair)] = sincos32(angle).cos;
+        }
+      }
+      PoolTask task;
+      task.geometry = &geometry;
+      task.norm_weight = weight.data();
+      task.raw = wide.view({1, 1}).data;
+      task.stride_bytes = row_bytes(DType::kF32, dim);
+      task.tokens = tokens;
+      task.groups = groups;
+      task.at = at.data();
+      task.group_stride_bytes = row_bytes(DType::kF32, dim);
+      task.dim_stride_bytes = row_bytes(DType::kF32, 1);
+      const Pooled want = pool_into(pool_reference(), task, DType::kF32, 0, groups * dim);
+      ASSERT_FALSE(want.memory.untouched());
+      task.raw = halves.view({1, 1}).data;
+      task.stride_bytes = row_bytes(dtype, dim);
+      task.raw_dtype = dtype;
+      expect_same(pool_into(pool_kernels(kernels_), task, DType::kF32, 0, groups * dim), want, groups * dim, "halves");
+      task.turns = turns.data();
+      expect_same(pool_into(pool_kernels(kernels_), task, DType::kF32, 0, groups * dim), want, groups * dim, "turns");
+    }
+  }
+}
+
 // The largest magnitude bounds what is stored and is reached by it.
 TEST_P(IndexAgreement, TheLargestMagnitudeIsThatOfWhatWasWritten) {
   const Geometry geometry = test::admitted(test::small_index(DType::kBf16));

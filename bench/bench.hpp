@@ -19,7 +19,9 @@ namespace seriatim::bench {
 struct Work {
   double cold_bytes = 0.0;  // from DRAM
   double fmas = 0.0;
-  double extra_ns = 0.0;  // a part of the limit that was measured by itself
+  double extra_ns = 0.0;        // a part of the limit that was measured by itself
+  std::int64_t run_bytes = 0;   // the cold bytes lie in runs of so many, a multiple of 64; 0: together
+  std::int64_t over_bytes = 0;  // what those are scattered over, together with the bytes between them
 };
 
 struct Goal {
@@ -49,6 +51,9 @@ class Bench {
   // between two steps of one. The workers are awake afterwards.
   void chill(int threads);
 
+  // What reads a work's scattered runs, all memory cold.
+  Contestant scattered(const Work& work, int threads, std::unique_ptr<ScatteredPass>& pass);
+
  private:
   Kernels kernels_;
   bool quick_;
@@ -56,6 +61,7 @@ class Bench {
   std::unique_ptr<Executor> two_;
   std::vector<Measure> measures_;
   std::vector<ReadPass> coolants_;  // of one thread, of two
+  std::unique_ptr<ScatteredMemory> scattered_;
 };
 
 // Ends the program if a result is not the reference's: a wrong answer is never timed.

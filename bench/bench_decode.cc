@@ -99,6 +99,13 @@ double DecodeStep::attend_fmas() const {
   return static_cast<double>(planned_.counts[0] * g.query_heads() * (g.head_dim() + g.value_dim()));
 }
 
+Work DecodeStep::attend_work() const {
+  const Geometry& g = layer_.geometry();
+  const std::int64_t dims = g.values_alias_keys() ? g.head_dim() : g.head_dim() + g.value_dim();
+  const std::int64_t token_bytes = g.kv_heads() * row_bytes(g.kv_dtype(), dims);
+  return {attend_bytes(), attend_fmas(), 0.0, g.group_tokens() * token_bytes, layer_.tokens() * token_bytes};
+}
+
 namespace {
 
 // Dense attention over every key, by the same kernels and without a selection.
@@ -147,6 +154,13 @@ double at_least(const Limits& limits, double bytes, double fmas) {
   return std::max(bytes / limits.dram_bytes_per_ns, fmas / limits.fma_per_ns);
 }
 
+// The same of a cold row, whose bytes are scattered.
+double row_at_least(Bench& bench, const Limits& limits, const Work& work, int threads) {
+  std::unique_ptr<ScatteredPass> pass;
+  const double runs_ns = interleave({bench.scattered(work, threads, pass)}, {0.5, 100})[0].median_ns;
+  return std::max(work.cold_bytes * runs_ns / pass->bytes(), work.fmas / limits.fma_per_ns);
+}
+
 }  // namespace
 
 void bench_decode(Bench& bench) {
@@ -164,7 +178,7 @@ void bench_decode(Bench& bench) {
       const Limits limits = measure_limits(bench.kernels(), bench.executor(threads), {0.3, 40});
       const double limit = at_least(limits, step.score_bytes(), step.score_fmas()) +
                            scan_ns(bench, layer.geometry().groups(kTokens)) +
-                           at_least(limits, step.attend_bytes(), step.attend_fmas());
+                           row_at_least(bench, limits, step.attend_work(), threads);
       const Measure& m = bench.add(
           formatted("decode step at 262,144, {}, {} thread{}", dtype_name(dtype), threads, threads > 1 ? "s" : ""),
           step.whole(), {0.0, 0.0, limit}, threads, {dense.contestant()}, {1.4, 15.0, "<= 1.4x limits, >= 15x dense"});

@@ -23,6 +23,7 @@ class DecodeStep {
   double score_fmas() const;
   double attend_bytes() const;  // keys and values of one row
   double attend_fmas() const;
+  Work attend_work() const;  // of a cold row: a run is a group's block
 
  private:
   void check();

@@ -17,8 +17,6 @@ HWY_BEFORE_NAMESPACE();
 namespace seriatim::bench::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr std::int64_t kRunBytes = 2048;  // of a group's keys in one kv head
-
 // 16 chains hide the latency of two units.
 float fma_stretch(std::int64_t steps, float x) {
   const hn::ScalableTag<float> d;
@@ -66,16 +64,16 @@ std::uint64_t read_bytes(const std::byte* bytes, std::int64_t count) {
 }
 
 // Four runs side by side, their first lines asked for four rounds ahead: the fastest order of those that were tried.
-std::uint64_t read_runs(const std::byte* const* runs, std::int64_t count) {
+std::uint64_t read_runs(const std::byte* const* runs, std::int64_t count, std::int64_t run_bytes) {
   constexpr std::int64_t kAhead = 16;
   const hn::ScalableTag<std::uint64_t> d;
   const auto vector_bytes = static_cast<std::int64_t>(8 * hn::Lanes(d));
   auto a = hn::Zero(d), b = a, e = a, f = a;
-  for (std::int64_t i = 0; i + 4 <= count; i += 4) {
+  for (std::int64_t i = 0; i < count; i += 4) {
     for (std::int64_t j = i + kAhead; j < std::min(i + kAhead + 4, count); ++j) hwy::Prefetch(runs[j]);
-    for (std::int64_t j = 0; j < kRunBytes; j += vector_bytes) {
-      const auto at = [&](std::int64_t stream) {
-        return hn::LoadU(d, reinterpret_cast<const std::uint64_t*>(runs[i + stream] + j));
+    for (std::int64_t j = 0; j < run_bytes; j += vector_bytes) {
+      const auto at = [&](std::int64_t stream) {  // past the last run, the last again
+        return hn::LoadU(d, reinterpret_cast<const std::uint64_t*>(runs[std::min(i + stream, count - 1)] + j));
       };
       a = hn::Or(a, at(0)), b = hn::Or(b, at(1)), e = hn::Or(e, at(2)), f = hn::Or(f, at(3));
     }
@@ -185,10 +183,6 @@ Contestant ReadPass::contestant() const {
 
 namespace {
 
-constexpr std::int64_t kRunBytes = 2048;
-constexpr std::int64_t kScatteredBytes = std::int64_t{256} << 20;
-constexpr std::int64_t kRunsApart = 4;  // one run in so many is read
-
 std::byte* huge_pages(std::int64_t bytes) {
   constexpr std::size_t kHugePage = std::size_t{2} << 20;
   void* memory = std::aligned_alloc(kHugePage, static_cast<std::size_t>(bytes));
@@ -200,25 +194,34 @@ std::byte* huge_pages(std::int64_t bytes) {
 
 }  // namespace
 
-ScatteredPass::ScatteredPass(Kernels kernels, Executor& executor)
-    : kernels_(kernels), executor_(executor), memory_(huge_pages(kScatteredBytes), std::free) {
-  if (memory_ == nullptr) return;
-  std::memset(memory_.get(), 1, static_cast<std::size_t>(kScatteredBytes));
+ScatteredMemory::ScatteredMemory(std::int64_t size) : bytes(size), data(huge_pages(size), std::free) {
+  if (data != nullptr) std::memset(data.get(), 1, static_cast<std::size_t>(size));
+}
+
+ScatteredPass::ScatteredPass(Kernels kernels, Executor& executor, const ScatteredMemory& memory, std::int64_t run_bytes,
+                             std::int64_t runs)
+    : kernels_(kernels), executor_(executor), run_bytes_(run_bytes) {
+  if (memory.data == nullptr) return;
+  const std::int64_t places = memory.bytes / run_bytes / runs;  // of which one is read
   std::uint32_t state = 1;
-  for (std::int64_t run = 0; run < kScatteredBytes / kRunBytes; run += kRunsApart) {
+  for (std::int64_t run = 0; run < runs; ++run) {
     state = state * 1664525u + 1013904223u;
-    runs_.push_back(memory_.get() + (run + static_cast<std::int64_t>(state >> 30)) * kRunBytes);
+    runs_.push_back(memory.data.get() + (run * places + (state >> 8) % places) * run_bytes);
   }
 }
 
-double ScatteredPass::bytes() const { return static_cast<double>(static_cast<std::int64_t>(runs_.size()) * kRunBytes); }
+double ScatteredPass::bytes() const {
+  return static_cast<double>(static_cast<std::int64_t>(runs_.size()) * run_bytes_);
+}
 
 Contestant ScatteredPass::contestant() const {
   auto run = [this] {
-    const std::int64_t share = static_cast<std::int64_t>(runs_.size()) / executor_.concurrency();
-    on_every_worker(executor_, [this, share](std::int64_t unit) {
-      const std::uint64_t result =
-          SERIATIM_DISPATCH(read_runs, target_of(kernels_))(runs_.data() + unit * share, share);
+    const auto count = static_cast<std::int64_t>(runs_.size());
+    const std::int64_t workers = executor_.concurrency();
+    on_every_worker(executor_, [this, count, workers](std::int64_t unit) {
+      const std::int64_t first = unit * count / workers;
+      const std::uint64_t result = SERIATIM_DISPATCH(read_runs, target_of(kernels_))(
+          runs_.data() + first, (unit + 1) * count / workers - first, run_bytes_);
       consume(&result);
     });
   };
@@ -239,7 +242,8 @@ Limits measure_limits(Kernels kernels, Executor& executor, const Effort& effort)
     return rate(pass.contestant(), pass.bytes(), effort);
   };
   limits.dram_bytes_per_ns = bandwidth(std::int64_t{256} << 20);
-  const ScatteredPass runs(kernels, executor);
+  const ScatteredMemory memory(std::int64_t{256} << 20);
+  const ScatteredPass runs(kernels, executor, memory, kGroupRunBytes, memory.bytes / kGroupRunBytes / 4);
   limits.runs_bytes_per_ns = rate(runs.contestant(), runs.bytes(), effort);
   limits.l3_bytes_per_ns = bandwidth(std::int64_t{4} << 20);
   limits.l2_bytes_per_ns = bandwidth(std::int64_t{256} << 10);

@@ -39,19 +39,31 @@ class ReadPass {
   std::vector<std::byte> memory_;
 };
 
-// Runs of 2 KiB scattered in ascending order over 256 MiB, as a row's groups lie in a cache, each read once.
+// Memory on huge pages, as a cache's own pages lie on.
+struct ScatteredMemory {
+  explicit ScatteredMemory(std::int64_t size);
+  std::int64_t bytes;
+  std::unique_ptr<std::byte, void (*)(void*)> data;
+};
+
+// Runs scattered in ascending order over memory, as a row's groups lie in a cache, each read once, cut evenly over the
+// workers. They are cold if the caller makes them so, or if they are more than a cache holds.
 class ScatteredPass {
  public:
-  ScatteredPass(Kernels kernels, Executor& executor);
+  // Takes   run_bytes: a multiple of 64; memory of at least runs * run_bytes, which outlives this
+  ScatteredPass(Kernels kernels, Executor& executor, const ScatteredMemory& memory, std::int64_t run_bytes,
+                std::int64_t runs);
   Contestant contestant() const;
   double bytes() const;
 
  private:
   Kernels kernels_;
   Executor& executor_;
-  std::unique_ptr<std::byte, void (*)(void*)> memory_;
+  std::int64_t run_bytes_;
   std::vector<const std::byte*> runs_;
 };
+
+inline constexpr std::int64_t kGroupRunBytes = 8192;  // QSA's group in bf16
 
 // The largest element of an array by the same vectors: the least that a selection must read.
 float max_scan(Kernels kernels, const float* values, std::int64_t count);
@@ -60,7 +72,7 @@ struct Limits {
   int threads = 1;
   double fma_per_ns = 0.0;
   double dram_bytes_per_ns = 0.0;
-  double runs_bytes_per_ns = 0.0;  // from DRAM in scattered runs; for information, no limit is made of it
+  double runs_bytes_per_ns = 0.0;  // from DRAM in scattered runs of kGroupRunBytes
   double l3_bytes_per_ns = 0.0;
   double l2_bytes_per_ns = 0.0;
 };

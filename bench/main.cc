@@ -47,12 +47,26 @@ Bench::Bench(Kernels kernels, bool quick, std::string filter)
 
 void Bench::chill(int threads) { coolants_[static_cast<std::size_t>(threads - 1)].contestant().run(); }
 
+Contestant Bench::scattered(const Work& work, int threads, std::unique_ptr<ScatteredPass>& pass) {
+  constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;
+  const std::int64_t over = std::min(std::max(work.over_bytes, static_cast<std::int64_t>(work.cold_bytes)), kMostBytes);
+  if (scattered_ == nullptr || scattered_->bytes != over) scattered_ = std::make_unique<ScatteredMemory>(over);
+  const auto runs = static_cast<std::int64_t>(work.cold_bytes) / work.run_bytes;
+  pass = std::make_unique<ScatteredPass>(kernels_, executor(threads), *scattered_, work.run_bytes, runs);
+  Contestant reader = pass->contestant();
+  reader.prepare = [this, threads] { chill(threads); };
+  return reader;
+}
+
 const Measure& Bench::add(std::string name, const Contestant& ours, const Work& work, int threads,
                           std::vector<Contestant> peers, const Goal& goal) {
   // The limits run in the same rounds as what is held against them.
   const FmaPeak peak(kernels_, executor(threads));
   const ReadPass pass(kernels_, executor(threads), work.cold_bytes > 0.0 ? std::int64_t{64} << 20 : 64 << 10);
   std::vector<Contestant> contestants{ours, peak.contestant(), pass.contestant()};
+  std::unique_ptr<ScatteredPass> runs;
+  if (work.run_bytes > 0) contestants.push_back(scattered(work, threads, runs));
+  const std::size_t limits = contestants.size();
   contestants.insert(contestants.end(), peers.begin(), peers.end());
   const auto timings = interleave(contestants, effort());
 
@@ -60,15 +74,17 @@ const Measure& Bench::add(std::string name, const Contestant& ours, const Work& 
   m.name = std::move(name);
   m.ours = timings[0];
   const double by_fma = work.fmas * timings[1].median_ns / peak.fmas();
-  const double by_bytes = work.cold_bytes * timings[2].median_ns / pass.bytes();
+  const double by_long_read = work.cold_bytes * timings[2].median_ns / pass.bytes();
+  const double by_bytes = runs ? work.cold_bytes * timings[3].median_ns / runs->bytes() : by_long_read;
   m.limit_ns = std::max(by_fma, by_bytes) + work.extra_ns;
+  if (runs) m.long_read_limit_ns = std::max(by_fma, by_long_read) + work.extra_ns;
   m.limit = work.extra_ns > 0.0 ? "sum of the parts' limits"
-            : by_bytes > by_fma ? "bytes / DRAM bandwidth"
+            : by_bytes > by_fma ? runs ? "bytes / DRAM bandwidth of scattered runs" : "bytes / DRAM bandwidth"
                                 : "flops / fma peak";
   double best_peer = 0.0;
-  for (std::size_t i = 3; i < timings.size(); ++i) {
+  for (std::size_t i = limits; i < timings.size(); ++i) {
     m.peers.push_back({contestants[i].name, timings[i]});
-    const double slower = m.times_slower(i - 3);
+    const double slower = m.times_slower(i - limits);
     best_peer = best_peer == 0.0 ? slower : std::min(best_peer, slower);
   }
   m.target = goal.words;
@@ -89,7 +105,7 @@ namespace {
 
 void print_limits(const Limits& l) {
   print(stdout,
-        "{} thread{}: fma peak {:.1f} GFLOP/s; read {:.1f} GB/s from DRAM ({:.1f} in scattered runs of 2 KiB), {:.1f} "
+        "{} thread{}: fma peak {:.1f} GFLOP/s; read {:.1f} GB/s from DRAM ({:.1f} in scattered runs of 8 KiB), {:.1f} "
         "from 4 MiB a thread, "
         "{:.1f} from 256 KiB a thread\n",
         l.threads, l.threads > 1 ? "s" : "", 2.0 * l.fma_per_ns, l.dram_bytes_per_ns, l.runs_bytes_per_ns,

@@ -32,6 +32,10 @@ void print_measure(const Measure& m) {
   print(stdout, "{:<58} {:>10} {:>6.0f}% {:>10} {:>7}  {:<32} {}\n", m.name, time_text(m.ours.median_ns),
         100.0 * m.ours.spread(), m.limit_ns > 0.0 ? time_text(m.limit_ns) : "-",
         m.limit_ns > 0.0 ? formatted("{:.2f}", m.to_limit()) : "-", m.target, verdict(m));
+  if (m.long_read_limit_ns > 0.0) {
+    print(stdout, "    {:<54} {:>10} {:>7} {:>10} {:>7.2f}\n", "the limit if its bytes lay together", "", "",
+          time_text(m.long_read_limit_ns), m.ours.median_ns / m.long_read_limit_ns);
+  }
   for (std::size_t i = 0; i < m.peers.size(); ++i) {
     print(stdout, "    {:<54} {:>10} {:>6.0f}% {:>10} {:>6.1f}x\n", m.peers[i].first,
           time_text(m.peers[i].second.median_ns), 100.0 * m.peers[i].second.spread(), "", m.times_slower(i));
@@ -53,9 +57,11 @@ std::string to_json(const Machine& machine, const std::vector<Measure>& measures
   }
   auto& list = object["measures"] = nlohmann::ordered_json::array();
   for (const Measure& m : measures) {
-    nlohmann::ordered_json entry{{"name", m.name}, {"median_ns", m.ours.median_ns}, {"spread", m.ours.spread()}};
+    nlohmann::ordered_json entry{
+        {"name", m.name}, {"median_ns", m.ours.median_ns}, {"low_ns", m.ours.low_ns}, {"spread", m.ours.spread()}};
     entry["limit_ns"] = m.limit_ns > 0.0 ? nlohmann::ordered_json(m.limit_ns) : nlohmann::ordered_json();
     entry["limit"] = m.limit;
+    if (m.long_read_limit_ns > 0.0) entry["long_read_limit_ns"] = m.long_read_limit_ns;
     entry["to_limit"] = m.limit_ns > 0.0 ? nlohmann::ordered_json(m.to_limit()) : nlohmann::ordered_json();
     auto& peers = entry["peers"] = nlohmann::ordered_json::object();
     for (std::size_t i = 0; i < m.peers.size(); ++i) peers[m.peers[i].first] = m.times_slower(i);

@@ -14,8 +14,9 @@ namespace seriatim::bench {
 struct Measure {
   std::string name;
   Timing ours;
-  double limit_ns = 0.0;  // 0: no limit is stated
-  std::string limit;      // what the limit is
+  double limit_ns = 0.0;            // 0: no limit is stated
+  std::string limit;                // what the limit is
+  double long_read_limit_ns = 0.0;  // what it would be if bytes that are scattered lay together; 0: they do
   std::vector<std::pair<std::string, Timing>> peers;
   std::string target;       // in words, as to_limit <= x; empty: stated only
   std::optional<bool> met;  // absent: nothing to meet

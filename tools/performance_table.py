@@ -23,12 +23,14 @@ def main():
     for limits in machine["limits"]:
         print(f"- {limits['threads']} thread(s): fma peak {2 * limits['fma_per_ns']:.0f} GFLOP/s; "
               f"reads {limits['dram_bytes_per_ns']:.1f} GB/s from DRAM "
-              f"({limits['runs_bytes_per_ns']:.1f} in scattered runs of 2 KiB), "
+              f"({limits['runs_bytes_per_ns']:.1f} in scattered runs of 8 KiB), "
               f"{limits['l3_bytes_per_ns']:.0f} from 4 MiB, {limits['l2_bytes_per_ns']:.0f} from 256 KiB a thread")
     print("\n| measure | median | spread | limit | to limit | peers, times slower | target | met |")
     print("|---|---|---|---|---|---|---|---|")
     for m in run["measures"]:
         limit = duration(m["limit_ns"]) if m["limit_ns"] else ""
+        if "long_read_limit_ns" in m:
+            limit += f" ({duration(m['long_read_limit_ns'])} if read in one piece)"
         ratio = f"{m['to_limit']:.2f}" if m["to_limit"] else ""
         peers = "; ".join(f"{name} {times:.1f}" for name, times in m["peers"].items())
         met = {True: "yes", False: "**no**", None: ""}[m["met"]]

@@ -14,25 +14,30 @@
 namespace seriatim {
 
 struct SequenceState;
+struct GroupBlock;
 
-// How far apart the vectors of one kind lie in a page. The elements of a vector are neighbours.
+// How far apart the vectors of one kind lie in a block. The elements of a vector are neighbours.
 struct VectorStrides {
   std::int64_t token_bytes = 0;
   std::int64_t head_bytes = 0;
 };
 
-// The slot of position p is first_slot + (p - run.anchor); it lies in page slot / page_tokens. A page of a Cache holds,
-// per layer, keys [kv_heads][page_tokens][head_dim], values [kv_heads][page_tokens][value_dim] (or nothing, when they
-// alias the keys: then value_offset_bytes is that of the keys) and raw index keys [page_tokens][index_dim] (or nothing,
-// when keys arrive finished and are in `pooled` already, or the layer has no index: then raw_offset_bytes is -1), each
-// block 64-byte aligned.
+// The slot of position p is first_slot + (p - run.anchor); it lies in page slot / page_tokens, and there in block
+// slot % page_tokens / block_tokens. A page of a Cache holds, per layer,
+// - keys and values in a block per group: for each kv head its r keys [r][head_dim], then its r values [r][value_dim]
+//   (or nothing, when they alias the keys: then value_offset_bytes is that of the keys);
+// - raw index keys [page_tokens][index_dim] (or nothing, when keys arrive finished and are in `pooled` already, or the
+//   layer has no index: then raw_offset_bytes is -1).
+// Both begin at a multiple of 64 bytes. Where vectors lie evenly in the whole page, the page is one block.
 struct LayerView {
   const Geometry* geometry = nullptr;
   VisibleRun run;  // every token the sequence holds
   const std::byte* const* pages = nullptr;
   const std::byte* const* value_pages = nullptr;  // null: the values lie in `pages`
   std::int64_t page_tokens = 0;
-  std::int64_t first_slot = 0;  // slot of the anchor
+  std::int64_t block_tokens = 0;  // slots of a block; page_tokens is a multiple
+  std::int64_t block_bytes = 0;   // from block to block
+  std::int64_t first_slot = 0;    // slot of the anchor
   std::int64_t key_offset_bytes = 0;
   std::int64_t value_offset_bytes = 0;
   VectorStrides key_strides;
@@ -49,8 +54,10 @@ struct LayerView {
   std::int64_t layer = 0;
   bool staged = false;
 
-  // Strides of pages that hold [kv_heads][page_tokens][dim], as a Cache's do.
+  // Blocks and strides of pages as a Cache keeps them, from the geometry, page_tokens and key_offset_bytes; the values'
+  // offset too.
   void set_cache_strides();
+  void set_strides(const GroupBlock& block);  // blocks of any number of tokens
   // Whether the keys and values lie as a Cache keeps them.
   bool has_cache_strides() const;
 
@@ -79,37 +86,50 @@ class LayerWalk {
       : key_pages_(layer.pages),
         value_pages_(layer.value_pages == nullptr ? layer.pages : layer.value_pages),
         page_tokens_(layer.page_tokens),
+        block_tokens_(layer.block_tokens),
+        block_bytes_(layer.block_bytes),
         to_slot_(layer.first_slot - layer.run.anchor),
         key_bytes_(layer.key_strides.token_bytes),
         value_bytes_(layer.value_strides.token_bytes),
         key_offset_(layer.key_offset_bytes + kv_head * layer.key_strides.head_bytes),
         value_offset_(layer.value_offset_bytes + kv_head * layer.value_strides.head_bytes),
-        page_first_(-page_tokens_) {}  // no slot lies in the page before the first
+        page_first_(-page_tokens_),  // no slot lies in the page before the first
+        block_first_(-block_tokens_) {}
 
   // `position` lies in the layer's run.
   Token at(std::int64_t position) {
     const std::int64_t slot = position + to_slot_;
-    if (slot < page_first_ || slot >= page_first_ + page_tokens_) {
-      const std::int64_t page = slot / page_tokens_;
-      page_first_ = page * page_tokens_;
-      keys_ = key_pages_[page] + key_offset_;
-      values_ = value_pages_[page] + value_offset_;
-    }
-    const std::int64_t in_page = slot - page_first_;
-    return {keys_ + in_page * key_bytes_, values_ + in_page * value_bytes_};
+    if (slot < block_first_ || slot >= block_first_ + block_tokens_) open_block(slot);
+    const std::int64_t in_block = slot - block_first_;
+    return {keys_ + in_block * key_bytes_, values_ + in_block * value_bytes_};
   }
 
  private:
+  void open_block(std::int64_t slot) {
+    if (slot < page_first_ || slot >= page_first_ + page_tokens_) {
+      page_ = slot / page_tokens_;
+      page_first_ = page_ * page_tokens_;
+    }
+    const std::int64_t block = block_tokens_ == page_tokens_ ? 0 : (slot - page_first_) / block_tokens_;
+    block_first_ = page_first_ + block * block_tokens_;
+    keys_ = key_pages_[page_] + key_offset_ + block * block_bytes_;
+    values_ = value_pages_[page_] + value_offset_ + block * block_bytes_;
+  }
+
   const std::byte* const* key_pages_;
   const std::byte* const* value_pages_;
   const std::int64_t page_tokens_;
+  const std::int64_t block_tokens_;
+  const std::int64_t block_bytes_;
   const std::int64_t to_slot_;
   const std::int64_t key_bytes_;
   const std::int64_t value_bytes_;
   const std::int64_t key_offset_;
   const std::int64_t value_offset_;
+  std::int64_t page_ = -1;
   std::int64_t page_first_;
-  const std::byte* keys_ = nullptr;  // of the page's first token
+  std::int64_t block_first_;
+  const std::byte* keys_ = nullptr;  // of the block's first token
   const std::byte* values_ = nullptr;
 };
 

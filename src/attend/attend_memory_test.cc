@@ -115,13 +115,12 @@ TEST(AttendAddresses, StridesOfQueriesAndOutputsPass32Bits) {
 }
 
 TEST(AttendAddresses, KeysAndValuesMayLieBeyond32BitsOfAPage) {
-  // One page of 2^26 + 48 tokens: kv head 1 starts past 2^31 bytes, the values past 2^32, their kv head 1 past 6 *
-  // 2^30.
+  // One page of 2^26 + 48 tokens: the last ones lie past 2^32 bytes.
   AttendCase attend(small_attention(), 300, 67);
   const Attended plain = attend.run();
+  const GroupBlock block = GroupBlock::of(attend.geometry);
   const std::int64_t page_tokens = (std::int64_t{1} << 26) + 48;
-  const std::int64_t head_bytes = page_tokens * 8 * 4;
-  MappedMemory page(4 * head_bytes);
+  MappedMemory page(page_tokens / block.tokens * block.bytes);
   if (page.data() == nullptr) GTEST_SKIP() << "no such address space";
   const std::byte* pages[] = {page.data()};
   LayerView view;
@@ -130,15 +129,14 @@ TEST(AttendAddresses, KeysAndValuesMayLieBeyond32BitsOfAPage) {
   view.pages = pages;
   view.page_tokens = page_tokens;
   view.first_slot = page_tokens - 300;
-  view.value_offset_bytes = 2 * head_bytes;
   view.set_cache_strides();
   for (std::int64_t t = 0; t < 300; ++t) {
     for (std::int64_t h = 0; h < 2; ++h) {
-      const std::int64_t at = h * head_bytes + (view.first_slot + t) * 32;
-      std::memcpy(page.data() + at, attend.keys.view().at(t, h), 32);
-      std::memcpy(page.data() + 2 * head_bytes + at, attend.values.view().at(t, h), 32);
+      std::memcpy(page.data() + block.key_at(view.first_slot + t, h), attend.keys.view().at(t, h), 32);
+      std::memcpy(page.data() + block.value_at(view.first_slot + t, h), attend.values.view().at(t, h), 32);
     }
   }
+  ASSERT_GT(block.key_at(view.first_slot, 0), std::int64_t{1} << 32);
   EXPECT_TRUE(same_result(attend.run(view), plain));
 }
 

@@ -55,7 +55,7 @@ PooledKeys panel_view(const Geometry& geometry, std::int64_t groups, const Borro
 
 BorrowedLayer::BorrowedLayer(const Geometry& geometry) : geometry_(&geometry) {
   view_.geometry = geometry_;
-  view_.page_tokens = 1;
+  view_.page_tokens = view_.block_tokens = 1;
   view_.key_offset_bytes = -1;
   view_.indexed = false;
 }
@@ -83,7 +83,7 @@ Status BorrowedLayer::bind(VisibleRun run, const BorrowedTensors& tensors) {
   view_.run = run;
   view_.pages = key_pages_.data();
   view_.value_pages = admitted->own_values ? value_pages_.data() : nullptr;
-  view_.page_tokens = admitted->page_tokens;
+  view_.page_tokens = view_.block_tokens = admitted->page_tokens;
   view_.first_slot = paged && run.tokens > 0 ? tensors.first_slot % admitted->page_tokens : 0;
   view_.key_offset_bytes = admitted->form == Form::kNone ? -1 : 0;
   view_.key_strides = admitted->keys;

@@ -9,12 +9,12 @@ namespace {
 
 constexpr std::int64_t kPanel = PooledKeys::kPanelGroups;
 
-// [tokens, heads, dim] over a page's block [heads][page_tokens][dim], from the slot whose head 0 lies at `first`.
-ConstTensor block_view(const std::byte* first, DType dtype, std::int64_t tokens, std::int64_t heads, std::int64_t dim,
-                       std::int64_t page_tokens) {
+// [tokens, heads, dim] that lie as a view's strides say, but for blocks, which a tensor cannot tell.
+ConstTensor vectors_view(const std::byte* first, DType dtype, std::int64_t tokens, std::int64_t heads, std::int64_t dim,
+                         const VectorStrides& strides) {
   ConstTensor view = dense_view(first, dtype, {tokens, heads, dim});
-  view.stride_bytes[0] = row_bytes(dtype, dim);
-  view.stride_bytes[1] = page_tokens * view.stride_bytes[0];
+  view.stride_bytes[0] = strides.token_bytes;
+  view.stride_bytes[1] = strides.head_bytes;
   return view;
 }
 
@@ -41,11 +41,13 @@ TokenBatch piece_batch(const LayerView& from, std::int64_t position, std::int64_
   TokenBatch batch;
   batch.first_position = position;
   const bool keys = from.key_offset_bytes != kAbsent;
-  if (keys)
-    batch.keys = block_view(from.key(position, 0), g.kv_dtype(), tokens, g.kv_heads(), g.head_dim(), from.page_tokens);
+  if (keys) {
+    batch.keys =
+        vectors_view(from.key(position, 0), g.kv_dtype(), tokens, g.kv_heads(), g.head_dim(), from.key_strides);
+  }
   if (keys && !g.values_alias_keys()) {
     batch.values =
-        block_view(from.value(position, 0), g.kv_dtype(), tokens, g.kv_heads(), g.value_dim(), from.page_tokens);
+        vectors_view(from.value(position, 0), g.kv_dtype(), tokens, g.kv_heads(), g.value_dim(), from.value_strides);
   }
   if (!from.indexed) return batch;
   batch.index_keys = from.raw_offset_bytes == kAbsent
@@ -68,7 +70,8 @@ Status StagedSequence::append_from(const SequenceState& from, std::int64_t first
       coordinates.clear();
       for (std::int64_t t = 0; t < piece; ++t) coordinates.push_back(view.coordinates(position + t));
       batch.coordinates = coordinates.data();
-      if (Status s = append(static_cast<std::int64_t>(layer), batch, buffers); !s.ok()) return s;
+      if (Status s = append_admitted(static_cast<std::int64_t>(layer), {batch, piece, &view}, buffers); !s.ok())
+        return s;
       done += piece;
     }
   }

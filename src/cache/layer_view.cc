@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "cache/group_block.hpp"
+
 namespace seriatim {
 namespace {
 
@@ -9,24 +11,26 @@ bool same(const VectorStrides& a, const VectorStrides& b) {
   return a.token_bytes == b.token_bytes && a.head_bytes == b.head_bytes;
 }
 
-// Of a block [heads][page_tokens][dim].
-VectorStrides block_strides(const Geometry& geometry, std::int64_t dim, std::int64_t page_tokens) {
-  const std::int64_t bytes = row_bytes(geometry.kv_dtype(), dim);
-  return {bytes, page_tokens * bytes};
-}
-
 }  // namespace
 
-void LayerView::set_cache_strides() {
-  key_strides = block_strides(*geometry, geometry->head_dim(), page_tokens);
-  value_strides =
-      geometry->values_alias_keys() ? key_strides : block_strides(*geometry, geometry->value_dim(), page_tokens);
+void LayerView::set_strides(const GroupBlock& block) {
+  // Where each token follows the one before by as many bytes, the whole page is one block: nothing to divide.
+  const bool even = block.tokens == 1;
+  block_tokens = even ? page_tokens : block.tokens;
+  block_bytes = even ? page_tokens * block.bytes : block.bytes;
+  key_strides = {even ? block.bytes : block.key_bytes, block.head_bytes};
+  value_strides = {even ? block.bytes : block.value_bytes, block.head_bytes};
+  value_offset_bytes = key_offset_bytes + block.values;
 }
+
+void LayerView::set_cache_strides() { set_strides(GroupBlock::of(*geometry)); }
 
 bool LayerView::has_cache_strides() const {
   LayerView cache = *this;
   cache.set_cache_strides();
-  return value_pages == nullptr && same(key_strides, cache.key_strides) && same(value_strides, cache.value_strides);
+  return value_pages == nullptr && block_tokens == cache.block_tokens && block_bytes == cache.block_bytes &&
+         value_offset_bytes == cache.value_offset_bytes && same(key_strides, cache.key_strides) &&
+         same(value_strides, cache.value_strides);
 }
 
 const std::byte* LayerView::key(std::int64_t position, std::int64_t kv_head) const {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
-#include <optional>
 
-#include "base/checked.hpp"
 #include "base/format.hpp"
+#include "cache/group_block.hpp"
+#include "cache/page_blocks.hpp"
 
 namespace seriatim {
 namespace {
@@ -13,33 +13,6 @@ namespace {
 constexpr std::int64_t kPanel = PooledKeys::kPanelGroups;
 constexpr std::int64_t kLeastPageTokens = 256;
 constexpr std::int64_t kMostPageTokens = std::int64_t{1} << 31;
-
-// Lays blocks end to end, each aligned. Once a size does not fit, every later one is absent too.
-class Blocks {
- public:
-  explicit Blocks(std::vector<Layout::Block>& blocks) : blocks_(blocks) {}
-
-  std::int64_t add(std::initializer_list<std::int64_t> extents, DType dtype, std::int64_t* owner_bytes) {
-    const std::int64_t offset = end_.value_or(0);
-    const auto elements = checked_product(extents);
-    const auto bytes = elements ? checked_mul(*elements, dtype_bytes(dtype)) : std::nullopt;
-    const auto padded = bytes ? checked_add(*bytes, kBlockAlignment - 1) : std::nullopt;
-    const std::int64_t aligned = padded.value_or(0) / kBlockAlignment * kBlockAlignment;
-    end_ = end_ && padded ? checked_add(*end_, aligned) : std::nullopt;
-    if (!end_) return offset;
-    *owner_bytes += aligned;
-    padded_ = padded_ || aligned != *bytes;
-    blocks_.push_back({offset, aligned, dtype});
-    return offset;
-  }
-  std::optional<std::int64_t> end() const { return end_; }
-  bool padded() const { return padded_; }
-
- private:
-  std::vector<Layout::Block>& blocks_;
-  std::optional<std::int64_t> end_ = 0;
-  bool padded_ = false;
-};
 
 Result<std::int64_t> admit_page_tokens(const Geometry& geometry, std::int64_t page_tokens) {
   const std::int64_t unit = kPanel * geometry.group_tokens();
@@ -63,16 +36,15 @@ Result<Layout> Layout::make(const Geometry& geometry, const CacheOptions& option
   const DType kv = geometry.kv_dtype();
   const DType index = geometry.index_dtype();
   const std::int64_t heads = geometry.kv_heads();
-  Blocks tokens(layout.token_blocks);
-  Blocks pooled(layout.pooled_blocks);
+  const std::int64_t vector_dims =
+      geometry.head_dim() + (geometry.values_alias_keys() ? 0 : geometry.value_dim());  // of a token's key and value
+  PageBlocks tokens(layout.token_blocks);
+  PageBlocks pooled(layout.pooled_blocks);
   std::int64_t pooled_bytes = 0;
   for (const LayerParameters& layer : options.layers) {
     LayerLayout at;
     if (!options.index_only) {
-      at.keys = tokens.add({heads, layout.page_tokens, geometry.head_dim()}, kv, &layout.keys_values_bytes);
-    }
-    if (!options.index_only && !geometry.values_alias_keys()) {
-      at.values = tokens.add({heads, layout.page_tokens, geometry.value_dim()}, kv, &layout.keys_values_bytes);
+      at.groups = tokens.add({heads, layout.page_tokens, vector_dims}, kv, &layout.keys_values_bytes);
     }
     if (layer.indexed && geometry.pooling() != Pooling::kNone) {
       at.raw = tokens.add({layout.page_tokens, geometry.index_dim()}, index, &layout.raw_bytes);
@@ -100,23 +72,39 @@ void copy_range(const std::byte* from, std::byte* to, std::int64_t offset, std::
   std::memcpy(to + offset, from + offset, static_cast<std::size_t>(bytes));
 }
 
+// Whole blocks at once, vector by vector where only a part of a block is asked for.
+void copy_groups(const Geometry& geometry, const std::byte* from, std::byte* to, std::int64_t first, std::int64_t begin,
+                 std::int64_t end) {
+  const GroupBlock block = GroupBlock::of(geometry);
+  for (std::int64_t slot = begin; slot < end;) {
+    const std::int64_t in_block = slot % block.tokens;
+    if (in_block == 0 && end - slot >= block.tokens) {
+      const std::int64_t blocks = (end - slot) / block.tokens;
+      copy_range(from, to, first + slot / block.tokens * block.bytes, blocks * block.bytes);
+      slot += blocks * block.tokens;
+      continue;
+    }
+    const std::int64_t count = std::min(block.tokens - in_block, end - slot);
+    for (std::int64_t head = 0; head < geometry.kv_heads(); ++head) {
+      copy_range(from, to, first + block.key_at(slot, head), count * block.key_bytes);
+      if (block.values > 0) copy_range(from, to, first + block.value_at(slot, head), count * block.value_bytes);
+    }
+    slot += count;
+  }
+}
+
 }  // namespace
 
 void copy_token_slots(const Geometry& geometry, const Layout& layout, const std::byte* from, std::byte* to,
                       std::int64_t begin, std::int64_t end) {
-  const auto copy_block = [&](std::int64_t block, std::int64_t heads, std::int64_t slot_bytes) {
-    if (block == kAbsent) return;
-    for (std::int64_t head = 0; head < heads; ++head) {
-      copy_range(from, to, block + (head * layout.page_tokens + begin) * slot_bytes, (end - begin) * slot_bytes);
-    }
+  const auto copy_slots = [&](std::int64_t first, std::int64_t slot_bytes) {
+    if (first != kAbsent) copy_range(from, to, first + begin * slot_bytes, (end - begin) * slot_bytes);
   };
-  const std::int64_t kv_bytes = dtype_bytes(geometry.kv_dtype());
   for (const LayerLayout& layer : layout.layers) {
-    copy_block(layer.keys, geometry.kv_heads(), geometry.head_dim() * kv_bytes);
-    copy_block(layer.values, geometry.kv_heads(), geometry.value_dim() * kv_bytes);
-    copy_block(layer.raw, 1, row_bytes(geometry.index_dtype(), geometry.index_dim()));
+    if (layer.groups != kAbsent) copy_groups(geometry, from, to, layer.groups, begin, end);
+    copy_slots(layer.raw, row_bytes(geometry.index_dtype(), geometry.index_dim()));
   }
-  copy_block(layout.coordinates, 1, sizeof(Coordinates));
+  copy_slots(layout.coordinates, sizeof(Coordinates));
 }
 
 void copy_pooled_slots(const Geometry& geometry, const Layout& layout, const std::byte* from, std::byte* to,

@@ -13,8 +13,7 @@ inline constexpr std::int64_t kAbsent = -1;
 
 // Byte offsets of one layer's blocks; kAbsent where it has none.
 struct LayerLayout {
-  std::int64_t keys = kAbsent;    // token page: [kv_heads][page_tokens][head_dim]; absent in an index store
-  std::int64_t values = kAbsent;  // token page: [kv_heads][page_tokens][value_dim]; absent when they alias the keys
+  std::int64_t groups = kAbsent;  // token page: [page_groups] blocks of keys and values; absent in an index store
   std::int64_t raw = kAbsent;     // token page: [page_tokens][index_dim]; absent without an index or with pooling none
   std::int64_t pooled = kAbsent;  // pooled page: page_groups / 16 panels; absent without an index
 };
@@ -43,7 +42,7 @@ struct Layout {
   bool padded = false;  // some block of a token page has padding
 
   // False in an index store.
-  bool keeps_keys() const { return layers.front().keys != kAbsent; }
+  bool keeps_keys() const { return layers.front().groups != kAbsent; }
 
   // Errors  InvalidArgument: page_tokens. Overflow: a page whose bytes do not fit.
   static Result<Layout> make(const Geometry& geometry, const CacheOptions& options);

@@ -38,7 +38,7 @@ Result<std::int64_t> admit_keys_values(const Geometry& geometry, const TokenBatc
 
 Result<std::int64_t> admit_batch(const Geometry& geometry, const LayerLayout& keeps, const TokenBatch& batch) {
   std::int64_t tokens = -1;
-  if (keeps.keys != kAbsent) {
+  if (keeps.groups != kAbsent) {
     const auto given = admit_keys_values(geometry, batch);
     if (!given.ok()) return given.status();
     tokens = *given;

@@ -7,6 +7,7 @@
 
 #include "base/checked.hpp"
 #include "base/format.hpp"
+#include "cache/group_block.hpp"
 #include "cache/rows.hpp"
 
 namespace seriatim {
@@ -64,6 +65,13 @@ Status StagedSequence::append(std::int64_t layer, const TokenBatch& batch, PoolB
   const LayerLayout& keeps = store_.layout.layers[static_cast<std::size_t>(layer)];
   const auto tokens = admit_batch(store_.geometry, keeps, batch);
   if (!tokens.ok()) return tokens.status();
+  return append_admitted(layer, {batch, *tokens, nullptr}, buffers);
+}
+
+Status StagedSequence::append_admitted(std::int64_t layer, const Incoming& incoming, PoolBuffers& buffers) {
+  const LayerLayout& keeps = store_.layout.layers[static_cast<std::size_t>(layer)];
+  const TokenBatch& batch = incoming.batch;
+  const std::int64_t tokens = incoming.tokens;
   std::int64_t& count = layer_tokens_[static_cast<std::size_t>(layer)];
   const std::int64_t next = base_->run.anchor + count;
   if (batch.first_position != next) {
@@ -72,18 +80,18 @@ Status StagedSequence::append(std::int64_t layer, const TokenBatch& batch, PoolB
                                    batch.first_position, id_, next, layer),
                          {id_, next});
   }
-  const auto end = checked_add(count, *tokens);
+  const auto end = checked_add(count, tokens);
   if (!end || *end > Geometry::kPositions - base_->run.anchor) {
-    const std::string_view name = keeps.keys == kAbsent ? "index_keys" : "keys";
+    const std::string_view name = keeps.groups == kAbsent ? "index_keys" : "keys";
     return Status::error(Code::kInvalidArgument, name,
-                         formatted("{}: {} tokens from position {} pass the last position {}", name, *tokens, next,
+                         formatted("{}: {} tokens from position {} pass the last position {}", name, tokens, next,
                                    Geometry::kPositions - 1),
                          {id_, -1});
   }
   const std::int64_t before = most_staged();
   Status status;
   try {
-    status = append_claimed(layer, batch, *tokens, buffers);
+    status = append_claimed(layer, incoming, buffers);
   } catch (...) {
     shrink(before);
     throw;
@@ -97,26 +105,21 @@ Status StagedSequence::append(std::int64_t layer, const TokenBatch& batch, PoolB
   return {};
 }
 
-Status StagedSequence::append_claimed(std::int64_t layer, const TokenBatch& batch, std::int64_t tokens,
-                                      PoolBuffers& buffers) {
+Status StagedSequence::append_claimed(std::int64_t layer, const Incoming& incoming, PoolBuffers& buffers) {
+  const TokenBatch& batch = incoming.batch;
+  const std::int64_t tokens = incoming.tokens;
   const Geometry& geometry = store_.geometry;
   const LayerLayout& at = store_.layout.layers[static_cast<std::size_t>(layer)];
   const std::int64_t begin = layer_tokens_[static_cast<std::size_t>(layer)];
   if (Status s = tokens_.claim(begin + tokens); !s.ok()) return s;
   if (Status s = groups_.claim(groups_of(begin + tokens)); !s.ok()) return s;
   if (Status s = write_coordinates(batch, begin, tokens); !s.ok()) return s;
-  if (at.keys != kAbsent) {
-    if (Status s = write_block("keys", batch.keys, at.keys, begin); !s.ok()) return s;
-  }
-  if (at.values != kAbsent) {
-    if (Status s = write_block("values", batch.values, at.values, begin); !s.ok()) return s;
+  if (at.groups != kAbsent) {
+    if (Status s = write_groups(incoming, at.groups, begin); !s.ok()) return s;
   }
   if (at.pooled == kAbsent) return {};
   if (at.raw == kAbsent) return write_finished_keys(layer, batch.index_keys, begin, buffers);
-  ConstTensor one_head = batch.index_keys;  // [T, index_dim] as [T, 1, index_dim]
-  one_head.shape = {tokens, 1, geometry.index_dim(), 1};
-  one_head.stride_bytes = {batch.index_keys.stride_bytes[0], 0, batch.index_keys.stride_bytes[1], 0};
-  if (Status s = write_block("index_keys", one_head, at.raw, begin); !s.ok()) return s;
+  if (Status s = write_raw_keys(batch.index_keys, at.raw, begin); !s.ok()) return s;
   return pool_closed_groups(layer, geometry.groups(begin), geometry.groups(begin + tokens), buffers);
 }
 
@@ -137,22 +140,52 @@ Status StagedSequence::write_coordinates(const TokenBatch& batch, std::int64_t b
   return {};
 }
 
-// Writes [T, heads, dim] to a token page's block [heads][page_tokens][dim].
-Status StagedSequence::write_block(std::string_view name, const ConstTensor& source, std::int64_t block,
-                                   std::int64_t begin) {
-  const std::int64_t heads = source.shape[1];
-  const std::int64_t dim = source.shape[2];
-  const std::int64_t bytes_per_row = row_bytes(source.dtype, dim);
+// Writes [T, heads, dim] to where `to(slot, head)` says in a token page; `from(t)` is token t's vector of head 0.
+template <typename From, typename To>
+Status StagedSequence::write_vectors(std::string_view name, const ConstTensor& shape, std::int64_t begin, From from,
+                                     To to) {
+  const std::int64_t dim = shape.shape[2];
   const RowKernels& kernels = row_kernels(store_.kernels);
-  for (std::int64_t t = 0; t < source.shape[0]; ++t) {
+  for (std::int64_t t = 0; t < shape.shape[0]; ++t) {
     const auto [page, in_page] = tokens_.slot(begin + t);
-    for (std::int64_t head = 0; head < heads; ++head) {
-      std::byte* to = page + block + (head * store_.layout.page_tokens + in_page) * bytes_per_row;
-      if (std::isfinite(copy_row(kernels, source.at(t, head), source.stride_bytes[2], dim, source.dtype, to))) continue;
-      return not_finite(name, t, head * dim + first_not_finite(to, dim, source.dtype));
+    const std::byte* vector = from(t);
+    for (std::int64_t head = 0; head < shape.shape[1]; ++head, vector += shape.stride_bytes[1]) {
+      std::byte* place = page + to(in_page, head);
+      if (std::isfinite(copy_row(kernels, vector, shape.stride_bytes[2], dim, shape.dtype, place))) continue;
+      return not_finite(name, t, head * dim + first_not_finite(place, dim, shape.dtype));
     }
   }
   return {};
+}
+
+// Keys and values into the groups' blocks, which begin at `groups` of a page.
+Status StagedSequence::write_groups(const Incoming& incoming, std::int64_t groups, std::int64_t begin) {
+  const GroupBlock block = GroupBlock::of(store_.geometry);
+  const auto write = [&](std::string_view name, const ConstTensor& tensor, auto place, auto held) {
+    const auto to = [&](std::int64_t slot, std::int64_t head) { return groups + place(slot, head); };
+    if (incoming.held == nullptr)
+      return write_vectors(name, tensor, begin, [&](std::int64_t t) { return tensor.at(t); }, to);
+    LayerWalk walk(*incoming.held, 0);
+    return write_vectors(
+        name, tensor, begin, [&](std::int64_t t) { return held(walk.at(incoming.batch.first_position + t)); }, to);
+  };
+  Status status = write(
+      "keys", incoming.batch.keys, [&](auto slot, auto head) { return block.key_at(slot, head); },
+      [](LayerWalk::Token token) { return token.key; });
+  if (!status.ok() || store_.geometry.values_alias_keys()) return status;
+  return write(
+      "values", incoming.batch.values, [&](auto slot, auto head) { return block.value_at(slot, head); },
+      [](LayerWalk::Token token) { return token.value; });
+}
+
+Status StagedSequence::write_raw_keys(const ConstTensor& source, std::int64_t raw, std::int64_t begin) {
+  ConstTensor one_head = source;  // [T, index_dim] as [T, 1, index_dim]
+  one_head.shape = {source.shape[0], 1, source.shape[1], 1};
+  one_head.stride_bytes = {source.stride_bytes[0], 0, source.stride_bytes[1], 0};
+  const std::int64_t bytes_per_row = row_bytes(source.dtype, source.shape[1]);
+  return write_vectors(
+      "index_keys", one_head, begin, [&](std::int64_t t) { return source.at(t); },
+      [&](std::int64_t slot, std::int64_t) { return raw + slot * bytes_per_row; });
 }
 
 Status StagedSequence::write_finished_keys(std::int64_t layer, const ConstTensor& source, std::int64_t begin,

@@ -55,9 +55,21 @@ class StagedSequence {
   LayerView view(std::int64_t layer) const;
 
  private:
-  Status append_claimed(std::int64_t layer, const TokenBatch& batch, std::int64_t tokens, PoolBuffers& buffers);
+  // What is appended. With `held` the keys and values are those that another sequence holds at the batch's positions;
+  // then the batch's own say their shapes, and how far apart heads and elements lie.
+  struct Incoming {
+    const TokenBatch& batch;
+    std::int64_t tokens = 0;
+    const LayerView* held = nullptr;
+  };
+
+  Status append_admitted(std::int64_t layer, const Incoming& incoming, PoolBuffers& buffers);
+  Status append_claimed(std::int64_t layer, const Incoming& incoming, PoolBuffers& buffers);
   Status write_coordinates(const TokenBatch& batch, std::int64_t begin, std::int64_t tokens);
-  Status write_block(std::string_view name, const ConstTensor& source, std::int64_t block, std::int64_t begin);
+  template <typename From, typename To>
+  Status write_vectors(std::string_view name, const ConstTensor& shape, std::int64_t begin, From from, To to);
+  Status write_groups(const Incoming& incoming, std::int64_t groups, std::int64_t begin);
+  Status write_raw_keys(const ConstTensor& source, std::int64_t raw, std::int64_t begin);
   Status write_finished_keys(std::int64_t layer, const ConstTensor& source, std::int64_t begin, PoolBuffers& buffers);
   Status pool_closed_groups(std::int64_t layer, std::int64_t begin, std::int64_t end, PoolBuffers& buffers);
   const std::byte* raw_keys(std::int64_t block, std::int64_t group, std::int64_t groups, PoolBuffers& buffers) const;

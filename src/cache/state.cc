@@ -78,8 +78,7 @@ LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, con
   view.pages = tokens == nullptr ? nullptr : tokens->data();
   view.page_tokens = store.layout.page_tokens;
   view.first_slot = first_token;
-  view.key_offset_bytes = at.keys;
-  view.value_offset_bytes = at.values == kAbsent ? at.keys : at.values;
+  view.key_offset_bytes = at.groups;
   view.set_cache_strides();
   view.raw_offset_bytes = at.raw;
   view.indexed = at.pooled != kAbsent;

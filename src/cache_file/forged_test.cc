@@ -38,7 +38,7 @@ TEST_P(CacheFileForged, NothingChangedIsAccepted) {
 }
 
 TEST_P(CacheFileForged, AnotherVersionOrKindIsRefusedByName) {
-  const Status later = forged([](Metadata& m, auto&, auto&, auto&) { m["seriatim"] = "cache/2"; });
+  const Status later = forged([](Metadata& m, auto&, auto&, auto&) { m["seriatim"] = "cache/3"; });
   EXPECT_EQ(later.code(), Code::kUnsupported);
   EXPECT_NE(later.message().find("version"), std::string::npos);
   EXPECT_EQ(forged([](Metadata& m, auto&, auto&, auto&) { m["seriatim"] = "capture/1"; }).code(), Code::kCorrupt);

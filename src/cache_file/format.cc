@@ -107,15 +107,17 @@ Result<GeometryOptions> options_of(const Metadata& metadata) {
   return options;
 }
 
-Status check_version(const Metadata& metadata) {
+Result<int> version_of(const Metadata& metadata) {
   const auto kind = metadata.find(kVersionKey);
   if (kind == metadata.end() || !kind->second.starts_with(kKind)) {
     return corrupt("header",
                    formatted("the metadata do not say that this is a cache ({} = {})", kVersionKey, kVersion));
   }
-  if (kind->second == kVersion) return {};
-  return Status::error(Code::kUnsupported, "header",
-                       formatted("header: its version is not {}, the only one that this build knows", kVersion));
+  if (kind->second == kVersion) return 2;
+  if (kind->second == kOlderVersion) return 1;
+  return Status::error(
+      Code::kUnsupported, "header",
+      formatted("header: its version is neither {} nor {}, which this build knows", kVersion, kOlderVersion));
 }
 
 Result<std::string> header_bytes(const Metadata& metadata, const Shapes& shapes, std::int64_t alignment) {

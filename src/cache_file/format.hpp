@@ -17,8 +17,9 @@ namespace seriatim::cache_file {
 
 inline constexpr std::string_view kVersionKey = "seriatim";
 inline constexpr std::string_view kKind = "cache/";
-inline constexpr std::string_view kVersion = "cache/1";
-inline constexpr std::int64_t kDataAlignment = 4096;  // of the first data byte, as written; reading needs none
+inline constexpr std::string_view kVersion = "cache/2";       // what is written
+inline constexpr std::string_view kOlderVersion = "cache/1";  // what is read besides
+inline constexpr std::int64_t kDataAlignment = 4096;          // of the first data byte, as written; reading needs none
 inline constexpr std::int64_t kMaxHeaderBytes = 1 << 20;
 
 enum Section : std::size_t {
@@ -80,8 +81,8 @@ Result<GeometryOptions> options_of(const Metadata& metadata);
 // Errors  Corrupt.
 Result<std::int64_t> integer_of(const Metadata& metadata, std::string_view key);
 
-// Errors  Corrupt: not a cache's file. Unsupported: another version.
-Status check_version(const Metadata& metadata);
+// 1 or 2. Errors  Corrupt: not a cache's file. Unsupported: another version.
+Result<int> version_of(const Metadata& metadata);
 
 // What precedes the data. Errors  as file::safetensors_header.
 Result<std::string> header_bytes(const Metadata& metadata, const Shapes& shapes,

@@ -64,7 +64,7 @@ Result<CacheFileInfo> read_cache_file(const std::string& path) {
     CacheFileInfo info{file->geometry, file->options, {}};
     info.token_pages = std::ssize(file->token_page_hashes);
     info.pooled_pages = std::ssize(file->pooled_page_hashes);
-    info.token_page_bytes = file->layout.token_page_bytes;
+    info.token_page_bytes = file->token_page_bytes();
     info.pooled_page_bytes = file->layout.pooled_page_bytes;
     info.file_bytes = file->file.size();
     info.mappable = file->mappable();

@@ -20,6 +20,7 @@ struct Frame {
   file::InputFile file;
   std::string header;  // length, JSON and padding
   Metadata metadata;
+  int version = 0;
   Shapes shapes;
   std::array<std::int64_t, kSectionCount> at{};  // offset in the file
 
@@ -50,7 +51,9 @@ Result<Frame> read_frame(const std::string& path) {
   if (!reader.ok()) return reader.status();
   frame.file = reader->file();
   frame.metadata = reader->metadata();
-  if (Status s = check_version(frame.metadata); !s.ok()) return s;
+  const auto version = version_of(frame.metadata);
+  if (!version.ok()) return version.status();
+  frame.version = *version;
   for (std::size_t s = 0; s < kSectionCount; ++s) {
     if (Status status = place_section(*reader, s, frame); !status.ok()) return status;
   }
@@ -225,10 +228,25 @@ Result<CacheFile> CacheFile::open(const std::string& path) {
   if (!options.ok()) return options.status();
   auto layout = Layout::make(*geometry, *options);
   if (!layout.ok()) return corrupt("header", layout.status().message());
-  if (Status s = check_pages(*frame, kTokenPages, kTokenPageHashes, layout->token_page_bytes); !s.ok()) return s;
-  if (Status s = check_pages(*frame, kPooledPages, kPooledPageHashes, layout->pooled_page_bytes); !s.ok()) return s;
-  CacheFile out{
-      std::move(frame->file), std::move(*geometry), std::move(*options), std::move(*layout), {}, {}, {}, {}, {}, 0, 0};
+  CacheFile out{std::move(frame->file),
+                std::move(*geometry),
+                std::move(*options),
+                std::move(*layout),
+                {},
+                {},
+                {},
+                {},
+                {},
+                {},
+                0,
+                0};
+  if (frame->version == 1) {
+    auto version_1 = Version1::make(out.geometry, out.layout);
+    if (!version_1.ok()) return corrupt("header", version_1.status().message());
+    out.version_1 = std::move(*version_1);
+  }
+  if (Status s = check_pages(*frame, kTokenPages, kTokenPageHashes, out.token_page_bytes()); !s.ok()) return s;
+  if (Status s = check_pages(*frame, kPooledPages, kPooledPageHashes, out.layout.pooled_page_bytes); !s.ok()) return s;
   out.token_page_hashes = values_of<std::uint64_t>((*small)[kTokenPageHashes]);
   out.pooled_page_hashes = values_of<std::uint64_t>((*small)[kPooledPageHashes]);
   out.token_table = values_of<std::int64_t>((*small)[kTokenTable]);

@@ -4,12 +4,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cache/layout.hpp"
 #include "cache_file/format.hpp"
+#include "cache_file/version_1.hpp"
 #include "file/input_file.hpp"
 #include "seriatim/cache.hpp"
 #include "seriatim/geometry.hpp"
@@ -28,8 +30,9 @@ struct CacheFile {
 
   file::InputFile file;
   Geometry geometry;
-  CacheOptions options;  // layers and page_tokens
-  Layout layout;
+  CacheOptions options;                           // layers and page_tokens
+  Layout layout;                                  // of its pages in a cache
+  std::optional<cache_file::Version1> version_1;  // how the file has them, where that is another way
   std::vector<std::uint64_t> token_page_hashes;
   std::vector<std::uint64_t> pooled_page_hashes;
   std::vector<std::int64_t> token_table;
@@ -38,7 +41,11 @@ struct CacheFile {
   std::int64_t token_pages_at = 0;  // offset in the file
   std::int64_t pooled_pages_at = 0;
 
-  bool mappable() const { return token_pages_at % kBlockAlignment == 0 && pooled_pages_at % kBlockAlignment == 0; }
+  // Whether the pages can be used where they lie.
+  bool mappable() const {
+    return !version_1 && token_pages_at % kBlockAlignment == 0 && pooled_pages_at % kBlockAlignment == 0;
+  }
+  std::int64_t token_page_bytes() const { return version_1 ? version_1->token_page_bytes : layout.token_page_bytes; }
 
   // Errors  as read_cache_file. Throws bad_alloc.
   static Result<CacheFile> open(const std::string& path);

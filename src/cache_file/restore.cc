@@ -65,16 +65,20 @@ struct Pages {
   float largest = 0.0f;  // magnitude of an element; infinity if not known
 };
 
-Result<Pages> copy_pages(const CacheFile& file, const PageSource& source) {
+// `version_1`: the file's pages are to be converted.
+Result<Pages> copy_pages(const CacheFile& file, const PageSource& source, const Version1* version_1) {
   Pages read;
   read.pages.reserve(source.hashes.size());
+  std::vector<std::byte> older(version_1 == nullptr ? 0 : static_cast<std::size_t>(version_1->token_page_bytes));
   for (std::size_t i = 0; i < source.hashes.size(); ++i) {
     auto page = source.pool.acquire();
     if (!page.ok()) return page.status();
-    const std::span<std::byte> into((*page)->data, static_cast<std::size_t>(source.page_bytes));
+    const std::span<std::byte> into =
+        version_1 == nullptr ? std::span((*page)->data, static_cast<std::size_t>(source.page_bytes)) : std::span(older);
     const auto largest =
         read_page(file.file, source.rules, source.at, static_cast<std::int64_t>(i), source.hashes[i], into);
     if (!largest.ok()) return largest.status();
+    if (version_1 != nullptr) version_1->convert(file.geometry, file.layout, older.data(), (*page)->data);
     read.largest = std::max(read.largest, *largest);
     read.pages.push_back(std::move(*page));
   }
@@ -123,10 +127,12 @@ struct LoadedPages {
 Result<LoadedPages> load_pages(Store& store, const CacheFile& file, RestoreMode mode) {
   const bool pools = store.geometry.pooling() == Pooling::kMean;
   const RowKernels& kernels = row_kernels(store.kernels);
-  const PageSource tokens{{kSections[kTokenPages].name, store.layout.token_blocks, false, kernels},
+  const Version1* version_1 = file.version_1 ? &*file.version_1 : nullptr;
+  const auto& token_blocks = version_1 == nullptr ? store.layout.token_blocks : version_1->token_blocks;
+  const PageSource tokens{{kSections[kTokenPages].name, token_blocks, false, kernels},
                           file.token_pages_at,
                           file.token_page_hashes,
-                          store.layout.token_page_bytes,
+                          file.token_page_bytes(),
                           store.token_pages};
   const PageSource pooled{{kSections[kPooledPages].name, store.layout.pooled_blocks, pools, kernels},
                           file.pooled_pages_at,
@@ -134,6 +140,11 @@ Result<LoadedPages> load_pages(Store& store, const CacheFile& file, RestoreMode 
                           store.layout.pooled_page_bytes,
                           store.pooled_pages};
   LoadedPages loaded;
+  if (mode != RestoreMode::kCopy && version_1 != nullptr) {
+    return Status::error(Code::kUnsupported, "token_pages",
+                         "token_pages: of a file of version 1, which is restored by copying; saved again it can be "
+                         "mapped");
+  }
   if (mode != RestoreMode::kCopy && !file.mappable()) {
     return Status::error(Code::kUnsupported, "token_pages",
                          "token_pages: not at a multiple of 64 bytes; restore by copying");
@@ -150,8 +161,8 @@ Result<LoadedPages> load_pages(Store& store, const CacheFile& file, RestoreMode 
     loaded.mapping = std::move(*mapping);
   }
   for (const auto& [source, pages] : {std::pair{&tokens, &loaded.tokens}, std::pair{&pooled, &loaded.pooled}}) {
-    auto read =
-        map ? map_pages(loaded.mapping, begin, mode == RestoreMode::kMapVerified, *source) : copy_pages(file, *source);
+    auto read = map ? map_pages(loaded.mapping, begin, mode == RestoreMode::kMapVerified, *source)
+                    : copy_pages(file, *source, source == &tokens ? version_1 : nullptr);
     if (!read.ok()) return read.status();
     *pages = std::move(*read);
   }

@@ -6,6 +6,7 @@
 #include "base/checked.hpp"
 #include "base/float_environment.hpp"
 #include "base/format.hpp"
+#include "cache/group_block.hpp"
 
 namespace seriatim {
 namespace device {
@@ -137,22 +138,36 @@ Status DeviceSequence::Impl::send_block(const std::byte* page, std::int64_t offs
   return driver().write(memory.buffer, *memory.place_of(page) + offset, page + offset, bytes);
 }
 
+// Keys and values of slots of one page that follow each other: whole blocks at once, else a head's keys and values.
+Status DeviceSequence::Impl::send_keys_values(const std::byte* page, std::int64_t groups, std::int64_t slot,
+                                              std::int64_t count) {
+  const GroupBlock block = GroupBlock::of(geometry);
+  for (const std::int64_t end = slot + count; slot < end;) {
+    const std::int64_t in_block = slot % block.tokens;
+    const std::int64_t blocks = in_block == 0 ? (end - slot) / block.tokens : 0;
+    if (blocks > 0) {
+      if (Status s = send_block(page, groups + block.key_at(slot, 0), blocks * block.bytes); !s.ok()) return s;
+      slot += blocks * block.tokens;
+      continue;
+    }
+    const std::int64_t part = std::min(block.tokens - in_block, end - slot);
+    for (std::int64_t head = 0; head < geometry.kv_heads(); ++head) {
+      if (Status s = send_block(page, groups + block.key_at(slot, head), part * block.key_bytes); !s.ok()) return s;
+      if (geometry.values_alias_keys()) continue;
+      if (Status s = send_block(page, groups + block.value_at(slot, head), part * block.value_bytes); !s.ok()) return s;
+    }
+    slot += part;
+  }
+  return {};
+}
+
 Status DeviceSequence::Impl::send_tokens(const LayerView& view, std::int64_t from) {
-  const std::int64_t kv_bytes = dtype_bytes(geometry.kv_dtype());
-  const std::int64_t key_bytes = geometry.head_dim() * kv_bytes;
-  const std::int64_t value_bytes = geometry.value_dim() * kv_bytes;
   const std::int64_t raw_bytes = row_bytes(geometry.index_dtype(), geometry.index_dim());
   for (std::int64_t token = from; token < view.run.tokens;) {
     const std::int64_t slot = (view.first_slot + token) % view.page_tokens;
     const std::int64_t count = std::min(view.page_tokens - slot, view.run.tokens - token);
     const std::byte* page = view.pages[(view.first_slot + token) / view.page_tokens];
-    for (std::int64_t head = 0; head < geometry.kv_heads(); ++head) {
-      const std::int64_t at = head * view.page_tokens + slot;
-      if (Status s = send_block(page, view.key_offset_bytes + at * key_bytes, count * key_bytes); !s.ok()) return s;
-      if (geometry.values_alias_keys()) continue;
-      if (Status s = send_block(page, view.value_offset_bytes + at * value_bytes, count * value_bytes); !s.ok())
-        return s;
-    }
+    if (Status s = send_keys_values(page, view.key_offset_bytes, slot, count); !s.ok()) return s;
     if (view.raw_offset_bytes >= 0) {
       if (Status s = send_block(page, view.raw_offset_bytes + slot * raw_bytes, count * raw_bytes); !s.ok()) return s;
     }

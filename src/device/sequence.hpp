@@ -108,6 +108,7 @@ struct DeviceSequence::Impl {
   Device::Impl& driver() { return memory.device->impl(); }
   Status admit(std::int64_t layer, const LayerView& view) const;
   Status send_tokens(const LayerView& view, std::int64_t from);
+  Status send_keys_values(const std::byte* page, std::int64_t groups, std::int64_t slot, std::int64_t count);
   Status send_block(const std::byte* page, std::int64_t offset, std::int64_t bytes);
   Status send_finished_groups(const LayerView& view, std::int64_t from);
   Status send_table(device::PageTable& table, const std::byte* const* pages, std::int64_t count);

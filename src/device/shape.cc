@@ -6,7 +6,7 @@
 
 namespace seriatim::device {
 
-static_assert(sizeof(LayerArgs) == 10 * 8 && sizeof(ShapeArgs) == 10 * 8 + 8 * 4,
+static_assert(sizeof(LayerArgs) == 15 * 8 && sizeof(ShapeArgs) == 10 * 8 + 8 * 4,
               "no padding that another compiler could lay out otherwise");
 
 // The kernels' numbers are the host's.
@@ -43,6 +43,11 @@ LayerArgs layer_args(const LayerView& view) {
   LayerArgs layer{};
   layer.anchor = view.run.anchor;
   layer.page_tokens = view.page_tokens;
+  layer.block_tokens = view.block_tokens;
+  layer.block_bytes = view.block_bytes;
+  layer.head_bytes = view.key_strides.head_bytes;
+  layer.key_bytes = view.key_strides.token_bytes;
+  layer.value_bytes = view.value_strides.token_bytes;
   layer.first_slot = view.first_slot;
   layer.key_offset = view.key_offset_bytes;
   layer.value_offset = view.value_offset_bytes;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <vector>
 
+#include "cache/group_block.hpp"
 #include "seriatim/cache.hpp"
 #include "support/mapped_memory.hpp"
 #include "support/random.hpp"
@@ -22,21 +23,20 @@ class PlainLayer {
              std::int64_t page_tokens, std::int64_t first_slot = 0)
       : geometry_(geometry) {
     const std::int64_t tokens = keys.view().shape[0];
-    const std::int64_t element = dtype_bytes(geometry.kv_dtype());
     view_.geometry = &geometry_;
     view_.run = {anchor, tokens};
     view_.page_tokens = page_tokens;
     view_.first_slot = first_slot;
-    view_.value_offset_bytes =
-        values == nullptr ? 0 : geometry.kv_heads() * page_tokens * geometry.head_dim() * element;
-    view_.set_cache_strides();
-    const std::int64_t page_bytes = view_.value_offset_bytes + geometry.kv_heads() * page_tokens *
-                                                                   std::max(geometry.head_dim(), geometry.value_dim()) *
-                                                                   element;
+    // Blocks as a cache has them, or one block where groups do not fill the page.
+    const std::int64_t r = geometry.group_tokens();
+    const GroupBlock block = GroupBlock::of(geometry, page_tokens % r == 0 ? r : page_tokens);
+    view_.set_strides(block);
+    const std::int64_t page_bytes = page_tokens / block.tokens * block.bytes;
     for (std::int64_t p = 0; p * page_tokens < first_slot + tokens; ++p) add_page(page_bytes, memory_, pages_);
     view_.pages = pages_.data();
-    place(keys, 0, geometry.head_dim());
-    if (values != nullptr) place(*values, view_.value_offset_bytes, geometry.value_dim());
+    place(keys, block.key_bytes, [&](auto slot, auto head) { return block.key_at(slot, head); });
+    if (values != nullptr)
+      place(*values, block.value_bytes, [&](auto slot, auto head) { return block.value_at(slot, head); });
   }
 
   // Adds pooled keys [G, index_dim], one page per panel of 16.
@@ -74,16 +74,13 @@ class PlainLayer {
 
   static void forbid(MappedMemory& memory) { ASSERT_TRUE(memory.forbid(0, MappedMemory::page_bytes())); }
 
-  void place(const HostTensor& from, std::int64_t offset_bytes, std::int64_t dim) {
+  void place(const HostTensor& from, std::int64_t vector_bytes, auto at) {
     const ConstTensor view = from.view();
-    const std::int64_t bytes_per_row = row_bytes(geometry_.kv_dtype(), dim);
     for (std::int64_t t = 0; t < view.shape[0]; ++t) {
       const std::int64_t slot = view_.first_slot + t;
-      std::byte* page = memory_[static_cast<std::size_t>(slot / view_.page_tokens)]->data() + offset_bytes;
-      for (std::int64_t h = 0; h < geometry_.kv_heads(); ++h) {
-        std::memcpy(page + (h * view_.page_tokens + slot % view_.page_tokens) * bytes_per_row, view.at(t, h),
-                    static_cast<std::size_t>(bytes_per_row));
-      }
+      std::byte* page = memory_[static_cast<std::size_t>(slot / view_.page_tokens)]->data();
+      for (std::int64_t h = 0; h < geometry_.kv_heads(); ++h)
+        std::memcpy(page + at(slot % view_.page_tokens, h), view.at(t, h), static_cast<std::size_t>(vector_bytes));
     }
   }
 

@@ -12,10 +12,16 @@
 // What kernels are told of a layer, by value. Read by the host's compiler too, so that the two layouts are one.
 
 // Where a layer's state lies. Offsets are bytes from a page's start; a table has each page's place in the device's
-// memory.
+// memory. Keys and values stand in blocks of block_tokens slots, block_bytes apart: for each kv head, head_bytes apart,
+// keys and, from value_offset on, values.
 typedef struct LayerArgs {
   i64 anchor;
   i64 page_tokens;
+  i64 block_tokens;
+  i64 block_bytes;
+  i64 head_bytes;
+  i64 key_bytes;    // from token to token
+  i64 value_bytes;  // the same of values
   i64 first_slot;
   i64 key_offset;
   i64 value_offset;

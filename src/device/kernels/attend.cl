@@ -26,11 +26,12 @@ KERNEL void attend_splits(GLOBAL const u8* memory, GLOBAL const i64* token_pages
 
   for (i64 j = LANE; j < entries; j += WORK_GROUP) {
     const i64 slot = layer.first_slot + (row[j] - layer.anchor);
-    const i64 page = token_pages[slot / layer.page_tokens];
-    const i64 in_page = kv_head * layer.page_tokens + slot % layer.page_tokens;
-    keys_at[j] = page + layer.key_offset + in_page * shape.head_dim * element;
-    values_at[j] =
-        shape.values_alias_keys != 0 ? keys_at[j] : page + layer.value_offset + in_page * shape.value_dim * element;
+    const i64 in_page = slot % layer.page_tokens;
+    const i64 in_block = in_page % layer.block_tokens;
+    const i64 head = token_pages[slot / layer.page_tokens] + in_page / layer.block_tokens * layer.block_bytes +
+                     kv_head * layer.head_bytes;
+    keys_at[j] = head + layer.key_offset + in_block * layer.key_bytes;
+    values_at[j] = head + layer.value_offset + in_block * layer.value_bytes;
   }
   BARRIER;
 

@@ -123,7 +123,7 @@ Outcome Attention::read_rows(const ggml_tensor* node, std::int64_t first, std::i
     if (read.biased) biased = true;
     counts_[static_cast<std::size_t>(i)] = static_cast<std::int32_t>(std::min(read.count, room));
   });
-  if (too_many) return Outcome::kLeft;
+  if (too_many || (said == 0 && is_dense(count, cells))) return Outcome::kLeft;
   biases_.clear();
   if (biased) {
     biases_.resize(cells_.size());
@@ -133,6 +133,13 @@ Outcome Attention::read_rows(const ggml_tensor* node, std::int64_t first, std::i
     });
   }
   return Outcome::kDone;
+}
+
+// Of rows that the graph said nothing of: ggml's own attention is faster where most cells are visible.
+bool Attention::is_dense(std::int64_t count, std::int64_t cells) const {
+  std::int64_t visible = 0;
+  for (std::int64_t i = 0; i < count; ++i) visible += counts_[static_cast<std::size_t>(i)];
+  return 2 * visible > count * cells;
 }
 
 Outcome Attention::compute(const ggml_tensor* node, Workers& workers, const AbortCallback& abort) {

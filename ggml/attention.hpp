@@ -36,8 +36,8 @@ struct CellRows {
 class Attention {
  public:
   // Takes   a node that fits.
-  // Gives   kLeft where the library refuses (elements that are not finite) and where a row of the mask has more visible
-  //         entries than the graph says. Throws bad_alloc.
+  // Gives   kLeft where the library refuses (elements that are not finite), where a row of the mask has more visible
+  //         entries than the graph says, and where it says nothing and most are visible. Throws bad_alloc.
   Outcome compute(const ggml_tensor* node, Workers& workers, const AbortCallback& abort);
 
   // Queries first .. first + count - 1 of every stream numbered through, over rows that are known; `rows` has those
@@ -54,6 +54,7 @@ class Attention {
 
   const Geometry* geometry_for(const ggml_tensor* node, bool widened);
   Outcome read_rows(const ggml_tensor* node, std::int64_t first, std::int64_t count, Workers& workers);
+  bool is_dense(std::int64_t count, std::int64_t cells) const;
   Outcome attend_piece(const ggml_tensor* node, const Piece& piece, const CellRows& rows, Workers& workers);
   Outcome attend_widened(const ggml_tensor* node, const Piece& piece, const CellRows& rows, Workers& workers);
   Outcome run(const ggml_tensor* node, const Piece& piece, const ConstRows& rows, const LayerView& layer,

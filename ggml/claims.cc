@@ -4,6 +4,7 @@
 #include "indexer.hpp"
 #include "options.hpp"
 #include "qsa_graph.hpp"
+#include "tensors.hpp"
 #include "top_k.hpp"
 
 namespace seriatim::plugin {
@@ -11,10 +12,18 @@ namespace {
 
 constexpr int kLongestWalk = 8;
 
-// Whether the graph says that few cells are visible, so that a row is worth reading off the mask.
+// A mask that the graph makes itself in f32, as families do that say nothing of what their selection leaves.
+bool is_made_mask(const ggml_tensor* mask) {
+  if (mask->op != GGML_OP_CPY || mask->src[0]->type != GGML_TYPE_F32) return false;
+  const ggml_tensor* from = mask->src[0];
+  while (is_view(from) && from->src[0] != nullptr) from = from->src[0];
+  return from->op != GGML_OP_NONE;
+}
+
+// Whether few cells may be visible, so that rows are worth reading off the mask: the graph says so, or made the mask.
 bool is_sparse(const ggml_tensor* node) {
   const std::int64_t most = most_visible(node);
-  return most > 0 && node->src[1]->ne[1] > most;
+  return most > 0 ? node->src[1]->ne[1] > most : is_made_mask(node->src[3]);
 }
 
 // The masks that qwen4exp's chains have copied to f32. That copy comes before the row of -inf in every graph, and no
@@ -112,7 +121,8 @@ bool claims(const ggml_tensor* node) {
       // Where all cells are chosen there is nothing to do better.
       return chosen.top_k && fits_top_k(node) && node->ne[0] < node->src[0]->ne[0];
     case GGML_OP_FLASH_ATTN_EXT:
-      return chosen.attention && unfit_attention(node).empty() && is_sparse(node) && flash_gate().opens_for(node);
+      // The gate is asked about dense nodes too: it learns from them what has been probed.
+      return chosen.attention && unfit_attention(node).empty() && flash_gate().opens_for(node) && is_sparse(node);
     case GGML_OP_LIGHTNING_INDEXER:
       return chosen.indexer && fits_indexer(node);
     default:

@@ -259,6 +259,18 @@ TEST(Attention, LeavesToGgmlWhatHasMoreVisibleThanTheGraphSaidOrIsNotFinite) {
   EXPECT_EQ(attention.compute(nan_mask.node, workers, {}), Outcome::kLeft);
 }
 
+TEST(Attention, CountsTheMaskWhereTheGraphSaysNothing) {
+  const AttentionNode few({.tokens = 5}, 14);
+  const auto want = few.by_definition();
+  few.node->op_params[4] = 0;
+  Attention attention;
+  EXPECT_TRUE(by_us(attention, few.node, 2) == want);
+  const AttentionNode many({.tokens = 5, .visible = 200}, 15);  // of 300
+  many.node->op_params[4] = 0;
+  Workers workers;
+  EXPECT_EQ(attention.compute(many.node, workers, {}), Outcome::kLeft);
+}
+
 TEST(Attention, RefusesByName) {
   const auto refused = [](auto&& change) {
     AttentionNode one({}, 12);

@@ -8,6 +8,7 @@
 #include "counters.hpp"
 #include "graph.hpp"
 #include "options.hpp"
+#include "support/foreign_float_environment.hpp"
 
 namespace seriatim::plugin {
 namespace {
@@ -111,6 +112,44 @@ TEST(Plugin, ClaimsAttentionThatTheGraphCallsSparseAlone) {
   EXPECT_TRUE(ggml_backend_dev_supports_op(device(), attention_over(graph, cache, 2, 32)));
   EXPECT_FALSE(ggml_backend_dev_supports_op(device(), attention_over(graph, cache, 2, 0)));
   EXPECT_FALSE(ggml_backend_dev_supports_op(device(), attention_over(graph, cache, 2, 256)));
+}
+
+TEST(Plugin, ClaimsAttentionUnderAMaskThatTheGraphMakes) {
+  Graph graph;
+  ggml_context* c = graph.context();
+  ggml_tensor* cache = graph.tensor(GGML_TYPE_F16, {64, 1, 256});
+  ggml_tensor* dense = attention_over(graph, cache, 2, 0);
+  ggml_backend_dev_supports_op(device(), attention_over(graph, cache, 1, 0));
+  EXPECT_FALSE(ggml_backend_dev_supports_op(device(), dense));
+  ggml_tensor* given = graph.tensor(GGML_TYPE_F32, {256, 2});
+  dense->src[3] = ggml_cast(c, given, GGML_TYPE_F16);
+  EXPECT_FALSE(ggml_backend_dev_supports_op(device(), dense));
+  dense->src[3] = ggml_cast(c, ggml_reshape_2d(c, ggml_add(c, given, given), 256, 2), GGML_TYPE_F16);
+  EXPECT_TRUE(ggml_backend_dev_supports_op(device(), dense));
+}
+
+// Modes of the calling thread change no bit and are there afterwards.
+TEST(Plugin, ComputesInAFloatingPointEnvironmentOfItsOwn) {
+  Random random(4);
+  Graph graph;
+  ggml_tensor* scores = graph.tensor(GGML_TYPE_F32, {512});
+  for (int i = 0; i < 512; ++i) static_cast<float*>(scores->data)[i] = static_cast<float>(random.below(100)) * 1e-45f;
+  ggml_tensor* node = ggml_top_k(graph.context(), scores, 20);
+  Live live;
+  ASSERT_EQ(live.run(graph.context(), node), GGML_STATUS_SUCCESS);
+  const auto want = Graph::bytes(node);
+  for (const seriatim::testing::Foreign foreign : seriatim::testing::kEveryForeign) {
+    spoil(node);
+    bool unchanged = false;
+    {
+      const seriatim::testing::ForeignFloatEnvironment environment(foreign);
+      const auto before = seriatim::testing::FloatRegisters::now();
+      live.run(graph.context(), node);
+      unchanged = seriatim::testing::FloatRegisters::now() == before;
+    }
+    EXPECT_TRUE(unchanged) << seriatim::testing::foreign_name(foreign);
+    EXPECT_EQ(Graph::bytes(node), want) << seriatim::testing::foreign_name(foreign);
+  }
 }
 
 TEST(Plugin, ComputesItsNodesAndLeavesOthersToTheCpuBackend) {

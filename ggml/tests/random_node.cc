@@ -6,14 +6,18 @@
 #include <array>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "attention.hpp"
 #include "indexer.hpp"
+#include "support/mapped_memory.hpp"
 #include "top_k.hpp"
 
 namespace seriatim::plugin::testing {
 namespace {
+
+using seriatim::testing::MappedMemory;
 
 class Bytes {
  public:
@@ -30,9 +34,33 @@ class Bytes {
 constexpr std::array kTypes{GGML_TYPE_F32,  GGML_TYPE_F16,  GGML_TYPE_BF16, GGML_TYPE_Q8_0,
                             GGML_TYPE_Q4_0, GGML_TYPE_Q5_1, GGML_TYPE_I32,  GGML_TYPE_I8};
 
+// Memory that ends where a page that must not be touched begins: nothing is read or written past it unseen, be it by
+// code that no sanitizer looks into.
+class Fenced {
+ public:
+  void resize(std::size_t bytes) {
+    const auto page = static_cast<std::size_t>(MappedMemory::page_bytes());
+    const std::size_t pages = (bytes + page - 1) / page;
+    memory_.emplace(static_cast<std::int64_t>((pages + 1) * page));
+    memory_->forbid(static_cast<std::int64_t>(pages * page), static_cast<std::int64_t>(page));
+    first_ = reinterpret_cast<std::uint8_t*>(memory_->data()) + pages * page - bytes;
+    bytes_ = bytes;
+  }
+  std::uint8_t* data() const { return first_; }
+  std::size_t size() const { return bytes_; }
+  std::uint8_t* begin() const { return first_; }
+  std::uint8_t* end() const { return first_ + bytes_; }
+  std::uint8_t& operator[](std::size_t i) const { return first_[i]; }
+
+ private:
+  std::optional<MappedMemory> memory_;
+  std::uint8_t* first_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
 struct Made {
   ggml_tensor tensor{};
-  std::vector<std::uint8_t> memory;
+  Fenced memory;
 };
 
 // Dense, or with gaps between its rows; now and then of another type or with an axis too many.

@@ -33,7 +33,8 @@ class ShardedAttend {
     if (!admitted.ok()) return admitted;
     if (Status s = admit_rows({whole_.asks, table_, rows_, output_, lse_}, serial_executor()); !s.ok()) return s;
     if (!gets_result()) return {};
-    results_.resize(static_cast<std::size_t>(table_.queries() * result_bytes()));
+    outputs_.resize(static_cast<std::size_t>(table_.queries() * output_bytes()));
+    if (!lse_.empty()) lses_.resize(static_cast<std::size_t>(table_.queries() * geometry().query_heads()));
     return {};
   }
 
@@ -80,8 +81,6 @@ class ShardedAttend {
   std::int64_t output_bytes() const {
     return row_bytes(output_.dtype, geometry().query_heads() * geometry().value_dim());
   }
-  std::int64_t lse_bytes() const { return lse_.empty() ? 0 : row_bytes(DType::kF32, geometry().query_heads()); }
-  std::int64_t result_bytes() const { return output_bytes() + lse_bytes(); }
 
   // As many as keep the partials small, one at least.
   std::int64_t batch_queries(std::int64_t first) const {
@@ -123,15 +122,14 @@ class ShardedAttend {
     return {};
   }
 
-  // Outputs of all queries lie before all log-sum-exps.
   std::span<std::byte> outputs_of(std::int64_t first, std::int64_t count) {
-    return std::span(results_).subspan(static_cast<std::size_t>(first * output_bytes()),
+    return std::span(outputs_).subspan(static_cast<std::size_t>(first * output_bytes()),
                                        static_cast<std::size_t>(count * output_bytes()));
   }
-  std::span<std::byte> lses_of(std::int64_t first, std::int64_t count) {
-    return std::span(results_).subspan(
-        static_cast<std::size_t>(table_.queries() * output_bytes() + first * lse_bytes()),
-        static_cast<std::size_t>(count * lse_bytes()));
+  std::span<float> lses_of(std::int64_t first, std::int64_t count) {
+    if (lses_.empty()) return {};
+    return std::span(lses_).subspan(static_cast<std::size_t>(first * geometry().query_heads()),
+                                    static_cast<std::size_t>(count * geometry().query_heads()));
   }
 
   BatchResult result_of(std::int64_t first, std::int64_t count) {
@@ -148,13 +146,13 @@ class ShardedAttend {
     std::vector<std::byte> packet;
     put<std::int64_t>(packet, found);
     put<std::byte>(packet, outputs_of(first, count));
-    put<std::byte>(packet, lses_of(first, count));
+    put<float>(packet, lses_of(first, count));
     if (Status s = group_.transport().broadcast(from, packet); !s.ok()) return s;
     std::memcpy(found, packet.data(), sizeof found);
     const auto rest = std::span(packet).subspan(sizeof found);
     const auto outputs = outputs_of(first, count);
     std::ranges::copy(rest.first(outputs.size()), outputs.begin());
-    std::ranges::copy(rest.subspan(outputs.size()), lses_of(first, count).begin());
+    std::ranges::copy(rest.subspan(outputs.size()), std::as_writable_bytes(lses_of(first, count)).begin());
     return {};
   }
 
@@ -166,7 +164,7 @@ class ShardedAttend {
       for (std::int64_t h = 0; h < geometry().query_heads(); ++h) {
         for (std::int64_t i = 0; i < dims; ++i, from += element) std::memcpy(output_.at(q, h, i), from, element);
       }
-      if (!lse_.empty()) std::ranges::copy(lses_of(q, 1), lse_.at(q));
+      if (!lse_.empty()) std::ranges::copy(std::as_bytes(lses_of(q, 1)), lse_.at(q));
     }
   }
 
@@ -179,7 +177,8 @@ class ShardedAttend {
   Group& group_;
   WholeAsks<AttendAsk> whole_;
   AskTable table_;
-  std::vector<std::byte> results_;
+  std::vector<std::byte> outputs_;  // of all queries, dense
+  std::vector<float> lses_;
   std::int64_t overflow_[2] = {-1, -1};  // query and head
 };
 

@@ -7,6 +7,7 @@
 #include "agreement/borrowed_side.hpp"
 #include "agreement/device_side.hpp"
 #include "agreement/kernel_access.hpp"
+#include "agreement/sharded_side.hpp"
 #include "base/format.hpp"
 #include "seriatim/cache.hpp"
 #include "seriatim/step.hpp"
@@ -320,10 +321,13 @@ std::string Way::name() const {
   }
   if (screening != Screening::kAutomatic)
     name += formatted(", screening {}", kScreeningNames[static_cast<std::size_t>(screening)]);
+  if (ranks > 0) name += formatted(", over {} rank{}", ranks, ranks == 1 ? "" : "s");
   if (chunk > 0) name += formatted(", chunks of {}", chunk);
   return name;
 }
 
-Result<Answer> answer(const Problem& problem, const Way& way) { return Run(problem, way).result(); }
+Result<Answer> answer(const Problem& problem, const Way& way) {
+  return way.ranks > 0 ? sharded_answer(problem, way) : Run(problem, way).result();
+}
 
 }  // namespace seriatim::agreement

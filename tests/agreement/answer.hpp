@@ -57,6 +57,7 @@ struct Way {
   testing::Foreign foreign = testing::Foreign::kNone;  // what other software left the calling thread in
   Pool pool = Pool::kBefore;
   Screening screening = Screening::kAutomatic;
+  int ranks = 0;           // spread over so many; 0: one process
   std::int64_t chunk = 0;  // so many tokens are appended, and their queries asked before the commit; 0: all at once
 
   std::string name() const;

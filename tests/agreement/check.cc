@@ -81,6 +81,13 @@ std::vector<Way> Checker::ways() const {
       ways.back().chunk = chunk;
     }
   }
+  // One context over ranks, in chunks and at once, finished in both ways.
+  for (const int ranks : {1, 2, 3, 5, 8}) {
+    if (extent_ == Extent::kLean && ranks != 3) continue;
+    ways.push_back({.kernels = kernels_.front(), .executor = executors_[0].get()});
+    ways.back().ranks = ranks;
+    ways.back().chunk = ranks == 1 || ranks == 3 ? 0 : 64;
+  }
   add_foreign_ways(ways);
   add_device_ways(ways);
   return ways;

@@ -1,3 +1,6 @@
+#include <iterator>
+#include <optional>
+
 #include "base/checked.hpp"
 #include "base/format.hpp"
 #include "cache_options.hpp"
@@ -27,13 +30,23 @@ Status take_runner(const seriatim_engine_options& from, seriatim_runner& to) {
   return {};
 }
 
+Status take_screening(const char* word, std::optional<Screening>& taken) {
+  if (word == nullptr) return {};
+  for (std::size_t i = 0; i < std::size(kScreeningNames); ++i) {
+    if (kScreeningNames[i] == word) taken = static_cast<Screening>(i);
+  }
+  return taken ? Status() : invalid("screening", "none of auto, off and on");
+}
+
 Status create_on_host(const seriatim_engine_options& options, seriatim_engine*& engine) {
   if (options.work_group != 0) return invalid("work_group", "given without a device");
   Kernels kernels = default_kernels();
   if (Status s = take_kernels(options.kernels, kernels); !s.ok()) return s;
   seriatim_runner runner;
   if (Status s = take_runner(options, runner); !s.ok()) return s;
-  auto made = Engine::host(runner.runs(), kernels);
+  std::optional<Screening> screening;
+  if (Status s = take_screening(options.screening, screening); !s.ok()) return s;
+  auto made = Engine::host(runner.runs(), kernels, screening);
   if (!made.ok()) return made.status();
   engine = new seriatim_engine{std::move(runner), std::move(*made), {}};
   return {};
@@ -43,6 +56,7 @@ Status create_on_device(const seriatim_engine_options& options, seriatim_engine*
   if (options.executor != nullptr) return invalid("executor", "given beside a device");
   if (options.kernels != nullptr) return invalid("kernels", "given beside a device");
   if (options.threads != 1) return invalid("threads", "given beside a device");
+  if (options.screening != nullptr) return invalid("screening", "given beside a device");
   auto made = engine_on(options.device, options.work_group);
   if (!made.ok()) return made.status();
   engine = new seriatim_engine{{}, std::move(*made), {}};
@@ -147,8 +161,9 @@ seriatim_status seriatim_engine_work(const seriatim_engine* engine, seriatim_wor
     if (Status s = need({{"engine", engine}}); !s.ok()) return s;
     if (Status s = check_output_bytes("work", work); !s.ok()) return s;
     const WorkDone done = engine->engine.done();
-    give_struct(work, seriatim_work{0, done.queries, done.dense_rows, done.groups_scored, done.groups_selected,
-                                    done.row_tokens});
+    give_struct(
+        work, seriatim_work{0, done.queries, done.dense_rows, done.groups_scored, done.groups_selected, done.row_tokens,
+                            done.groups_screened, done.groups_rescored, done.screen_fallbacks, done.index_bytes_read});
     return {};
   });
 }

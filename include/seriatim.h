@@ -490,6 +490,8 @@ typedef struct seriatim_engine_options {
                                 // bits), or NULL. Without executor, kernels and threads.
   int32_t threads;              // 1: the calling thread; 0: as many as the process may use, at most 1024
   int32_t work_group;           // of a device: lanes of a work-group, 1 .. 1024; 0: what suits it
+  const char* screening;        // on the host: "auto", "off" or "on"; NULL: what the environment variable
+                                // SERIATIM_SCREEN says, else "auto". Changes speed alone.
 } seriatim_engine_options;
 
 typedef struct seriatim_step_limits {  // the most that one call may bring
@@ -504,6 +506,9 @@ typedef struct seriatim_work {  // the sum over all plans that succeeded
   int64_t queries;
   int64_t dense_rows;  // rows that hold every visible token
   int64_t groups_scored, groups_selected, row_tokens;
+  // On the host: groups of screened queries, those of them that were scored canonically, queries that had to be scored
+  // in full after all, bytes of pooled keys read to score.
+  int64_t groups_screened, groups_rescored, screen_fallbacks, index_bytes_read;
 } seriatim_work;
 
 SERIATIM_API void seriatim_engine_options_init(seriatim_engine_options* options);

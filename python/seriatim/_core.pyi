@@ -27,6 +27,22 @@ class WorkDone:
     def row_tokens(self) -> int:
         """Entries of the rows."""
 
+    @property
+    def groups_screened(self) -> int:
+        """Of groups_scored, those of queries that were screened."""
+
+    @property
+    def groups_rescored(self) -> int:
+        """Of those, the ones that were scored canonically."""
+
+    @property
+    def screen_fallbacks(self) -> int:
+        """Queries to be screened that were scored in full."""
+
+    @property
+    def index_bytes_read(self) -> int:
+        """Pooled keys read to score, on the host."""
+
     def __repr__(self) -> str: ...
 
 class Engine:

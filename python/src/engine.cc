@@ -27,6 +27,10 @@ void add(WorkDone& sum, const WorkDone& w) {
   sum.groups_scored += w.groups_scored;
   sum.groups_selected += w.groups_selected;
   sum.row_tokens += w.row_tokens;
+  sum.groups_screened += w.groups_screened;
+  sum.groups_rescored += w.groups_rescored;
+  sum.screen_fallbacks += w.screen_fallbacks;
+  sum.index_bytes_read += w.index_bytes_read;
 }
 
 std::string repr(const WorkDone& w) {
@@ -176,6 +180,10 @@ void bind_engine(nb::module_& module) {
       .def_ro("groups_scored", &WorkDone::groups_scored, "Candidate groups that were scored.")
       .def_ro("groups_selected", &WorkDone::groups_selected, "Groups that were chosen.")
       .def_ro("row_tokens", &WorkDone::row_tokens, "Entries of the rows.")
+      .def_ro("groups_screened", &WorkDone::groups_screened, "Of groups_scored, those of queries that were screened.")
+      .def_ro("groups_rescored", &WorkDone::groups_rescored, "Of those, the ones that were scored canonically.")
+      .def_ro("screen_fallbacks", &WorkDone::screen_fallbacks, "Queries to be screened that were scored in full.")
+      .def_ro("index_bytes_read", &WorkDone::index_bytes_read, "Pooled keys read to score, on the host.")
       .def("__repr__", &repr);
   nb::class_<EngineHandle> engine(module, "Engine", docs::kEngine);
   engine.def(nb::new_(&make_engine), nb::kw_only(), "device"_a = nb::none(), "threads"_a = 0, "kernels"_a = nb::none())

@@ -12,7 +12,8 @@ constexpr float kSure = std::numeric_limits<float>::infinity();  // above every 
 
 class Picker {
  public:
-  Picker(const PickTask& task, std::span<std::int32_t> chosen) : task_(task), chosen_(chosen) {}
+  Picker(const PickTask& task, std::span<std::int32_t> chosen, std::span<float> chosen_scores)
+      : task_(task), chosen_(chosen), chosen_scores_(chosen_scores) {}
 
   Picked run() {
     // The best by approximate score. Their least canonical score is one that enough groups reach.
@@ -45,6 +46,7 @@ class Picker {
   float score(std::int32_t g) const { return task_.reach.scores[static_cast<std::size_t>(g)]; }
   // Fewer than `keep` groups can have a canonical score as high as this one's.
   bool is_sure(std::int32_t g) const {
+    if (!chosen_scores_.empty()) return false;
     return score(g) - task_.reach.bound.of(task_.reach.norms[g], task_.reach.errors[g]) > sure_above_;
   }
 
@@ -75,6 +77,7 @@ class Picker {
     if (rescored > task_.most_rescored) return {false, static_cast<std::int64_t>(known.size())};
     score_rest(listed, rest.first(lacking), exact);
     select({exact, listed.size()}, chosen_);
+    for (std::size_t i = 0; i < chosen_scores_.size(); ++i) chosen_scores_[i] = exact[chosen_[i]];
     for (std::int32_t& g : chosen_) g = listed[static_cast<std::size_t>(g)];
     return {true, rescored};
   }
@@ -94,11 +97,14 @@ class Picker {
 
   const PickTask& task_;
   const std::span<std::int32_t> chosen_;
+  const std::span<float> chosen_scores_;
   float sure_above_ = 0.0f;
 };
 
 }  // namespace
 
-Picked pick(const PickTask& task, std::span<std::int32_t> chosen) { return Picker(task, chosen).run(); }
+Picked pick(const PickTask& task, std::span<std::int32_t> chosen, std::span<float> chosen_scores) {
+  return Picker(task, chosen, chosen_scores).run();
+}
 
 }  // namespace seriatim

@@ -28,7 +28,8 @@ struct Picked {
 };
 
 // Takes   a bound that holds() for every group seen
-// Gives   where known, chosen [keep]: the groups that select_groups would choose by canonical scores
-Picked pick(const PickTask& task, std::span<std::int32_t> chosen);
+// Gives   where known, chosen [keep]: the groups that select_groups would choose by canonical scores; and chosen_scores
+//         [keep], unless it is empty: those scores, for which none of them is surely in without
+Picked pick(const PickTask& task, std::span<std::int32_t> chosen, std::span<float> chosen_scores = {});
 
 }  // namespace seriatim

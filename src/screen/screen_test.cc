@@ -7,7 +7,7 @@
 #include <string>
 
 #include "screen/gain.hpp"
-#include "screen/screen_trial.hpp"
+#include "support/screen_trial.hpp"
 
 namespace seriatim {
 namespace {

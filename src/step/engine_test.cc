@@ -85,6 +85,11 @@ TEST(Engine, NoCallWithinWhatIsReservedTakesMemory) {
   Answers answers(story.geometry, 200);
   Status planned;
   Status attended;
+  Engine screening = *Engine::host(serial_executor(), default_kernels(), Screening::kOn);
+  ASSERT_TRUE(screening.reserve(story.geometry, {200, 200, 3}).ok());
+  EXPECT_EQ(heap_use_of([&] { planned = screening.plan(plans, NanPolicy::kRefuse, answers.rows_from(0)); }).calls, 0);
+  EXPECT_TRUE(planned.ok());
+  EXPECT_GT(screening.done().groups_screened, 1000);
   for (const NanPolicy nan : {NanPolicy::kRefuse, NanPolicy::kExclude}) {
     const HeapUse use = heap_use_of([&] {
       planned = engine.plan(plans, nan, answers.rows_from(0));

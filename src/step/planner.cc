@@ -30,7 +30,7 @@ class Planner {
         work_(scratch),
         kernels_(score_kernels(scratch.kernels)),
         row_kernels_(row_kernels(scratch.kernels)),
-        screens_(batch.candidates == nullptr && scratch.screens(batch.geometry())) {
+        screens_(scratch.screens(batch.geometry())) {
     batch_.table.cut([&](const AskPart& part) { return shape_of(part).block_queries; });
     for (std::int64_t b = 0; b < blocks(); ++b) all_work_ += work_of(b);
   }
@@ -205,12 +205,21 @@ class Planner {
     PlanScratch& own = scratch(worker);
     const std::int64_t groups = geometry_.groups(run.tokens);
     const std::span<std::int32_t> chosen(own.planned.data(), static_cast<std::size_t>(geometry_.budget_groups()));
-    const Picked picked = screened.pick(index, groups, own, chosen);
+    std::span<float> chosen_scores;
+    if (batch_.candidates != nullptr) {
+      const Candidates& to = *batch_.candidates;
+      chosen_scores = {to.scores + query_at(block, index) * to.stride, chosen.size()};
+    }
+    const Picked picked = screened.pick(index, groups, own, chosen, chosen_scores);
     own.done.key_bytes += picked.rescored * row_bytes(geometry_.index_dtype(), geometry_.index_dim());
     if (!picked.known) return false;
     own.done.groups += groups;
     own.done.rescored += picked.rescored;
-    put_row(block, index, emit_row(geometry_, run, chosen, row_at(block, index)));
+    if (batch_.candidates != nullptr) {
+      put_candidates(chosen, query_at(block, index));
+    } else {
+      put_row(block, index, emit_row(geometry_, run, chosen, row_at(block, index)));
+    }
     return true;
   }
 
@@ -325,9 +334,14 @@ class Planner {
   void write_candidates(std::span<const float> scores, std::int64_t query, PlanScratch& scratch) const {
     const Candidates& to = *batch_.candidates;
     const std::span<const std::int32_t> chosen = select(scores, scratch);
-    std::copy(chosen.begin(), chosen.end(), to.groups + query * to.stride);
+    put_candidates(chosen, query);
     for (std::size_t i = 0; i < chosen.size(); ++i)
       to.scores[query * to.stride + static_cast<std::int64_t>(i)] = scores[static_cast<std::size_t>(chosen[i])];
+  }
+
+  void put_candidates(std::span<const std::int32_t> chosen, std::int64_t query) const {
+    const Candidates& to = *batch_.candidates;
+    std::copy(chosen.begin(), chosen.end(), to.groups + query * to.stride);
     to.counts[query] = static_cast<std::int32_t>(chosen.size());
   }
 

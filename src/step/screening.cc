@@ -113,8 +113,8 @@ bool ScreenedBlock::close() {
   return true;
 }
 
-Picked ScreenedBlock::pick(std::int64_t index, std::int64_t groups, PlanScratch& worker,
-                           std::span<std::int32_t> chosen) const {
+Picked ScreenedBlock::pick(std::int64_t index, std::int64_t groups, PlanScratch& worker, std::span<std::int32_t> chosen,
+                           std::span<float> chosen_scores) const {
   const PlanScratch& shared = block_.scratch();
   ConstTensor one = block_.queries();
   one.data = one.at(index);
@@ -143,7 +143,7 @@ Picked ScreenedBlock::pick(std::int64_t index, std::int64_t groups, PlanScratch&
   task.scratch = &worker.screen;
   task.select_scratch = {worker.planned.data() + chosen.size(),
                          static_cast<std::size_t>(worker.planned.size()) - chosen.size()};
-  return seriatim::pick(task, chosen);
+  return seriatim::pick(task, chosen, chosen_scores);
 }
 
 }  // namespace seriatim

@@ -28,8 +28,10 @@ class ScreenedBlock {
   void score(std::int64_t first_panel, std::int64_t panels, PlanScratch& worker) const;
   // False: no bound holds.
   bool close();
-  // Of the `index`th query, which sees `groups`, by a worker's scratch. chosen is part of worker.planned.
-  Picked pick(std::int64_t index, std::int64_t groups, PlanScratch& worker, std::span<std::int32_t> chosen) const;
+  // Of the `index`th query, which sees `groups`, by a worker's scratch. chosen is part of worker.planned; chosen_scores
+  // is as large, or empty.
+  Picked pick(std::int64_t index, std::int64_t groups, PlanScratch& worker, std::span<std::int32_t> chosen,
+              std::span<float> chosen_scores) const;
 
  private:
   const QueryBlock& block_;

@@ -182,6 +182,26 @@ static void an_engines_own_threads_give_the_same_bits(const seriatim_layer* laye
   seriatim_engine_destroy(engine);
 }
 
+static void screening_changes_no_bits_and_is_counted(const seriatim_layer* layer) {
+  seriatim_engine_options options;
+  seriatim_engine* engine = NULL;
+  seriatim_work work;
+  fill_batch(&tokens, 1, 0, 0, kTokens);
+  seriatim_engine_options_init(&options);
+  options.screening = "on";
+  CHECK_OK(seriatim_engine_create(&options, &engine, &error));
+  CHECK_OK(answer_batch(layer, &tokens, engine, &got, &error));
+  CHECK(same_answer(&got, &wanted, kTokens));
+  seriatim_work_init(&work);
+  CHECK_OK(seriatim_engine_work(engine, &work, &error));
+  CHECK(work.groups_screened > 0 && work.groups_rescored > 0 && work.groups_screened <= work.groups_scored);
+  CHECK(work.index_bytes_read > 0);
+  seriatim_engine_destroy(engine);
+  engine = NULL;
+  options.screening = "perhaps";
+  CHECK(seriatim_engine_create(&options, &engine, &error) == SERIATIM_INVALID_ARGUMENT && engine == NULL);
+}
+
 // Whatever mode the process left behind: the bits are the same, and the mode is given back. The pool's threads are made
 // in that mode.
 static void a_callers_floating_point_mode_changes_nothing(const seriatim_layer* layer) {
@@ -402,6 +422,7 @@ int main(void) {
   layer = layer_of_snapshot(snapshot, 0);
   CHECK_OK(answer_batch(&layer, &tokens, engine, &wanted, &error));
   an_engines_own_threads_give_the_same_bits(&layer);
+  screening_changes_no_bits_and_is_counted(&layer);
   a_callers_floating_point_mode_changes_nothing(&layer);
   a_faulty_executor_is_named(&layer);
   callbacks_that_are_refused();

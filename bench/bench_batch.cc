@@ -16,8 +16,8 @@ namespace {
 constexpr std::int64_t kMostBytes = std::int64_t{1} << 30;  // of layers that differ; further sequences repeat them
 
 std::int64_t layer_bytes(const Geometry& g, std::int64_t tokens) {
-  return tokens * (g.kv_heads() * (g.head_dim() + g.value_dim()) * dtype_bytes(g.kv_dtype()) +
-                   g.index_dim() * dtype_bytes(g.index_dtype()));
+  return tokens * (row_bytes(g.kv_dtype(), g.kv_heads() * (g.head_dim() + g.value_dim())) +
+                   row_bytes(g.index_dtype(), g.index_dim()));
 }
 
 // Sequences of one length, each with a query at its end.
@@ -96,7 +96,7 @@ class BatchStep {
                 static_cast<double>(entries_ * g.query_heads()) * dims;
     if (cold) {
       work.cold_bytes = groups * index_dim * static_cast<double>(dtype_bytes(g.index_dtype())) +
-                        static_cast<double>(entries_ * g.kv_heads() * dtype_bytes(g.kv_dtype())) * dims;
+                        static_cast<double>(row_bytes(g.kv_dtype(), entries_ * g.kv_heads())) * dims;
     }
     return work;
   }

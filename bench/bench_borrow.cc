@@ -63,7 +63,7 @@ class Pools {
   void place(const Layer& layer, std::int64_t dim, HugeMemory& memory, ConstTensor& tensor, const At& at) {
     const Geometry& g = layer.geometry();
     const auto pages = static_cast<std::int64_t>(table_.size());
-    const std::int64_t bytes = dim * dtype_bytes(g.kv_dtype());
+    const std::int64_t bytes = row_bytes(g.kv_dtype(), dim);
     std::byte* const pool = memory.take(pages * kPageTokens * g.kv_heads() * bytes);
     tensor = dense_view(static_cast<const void*>(pool), g.kv_dtype(), {pages, kPageTokens, g.kv_heads(), dim});
     for (std::int64_t t = 0; t < layer.tokens(); ++t) {
@@ -115,7 +115,7 @@ class BorrowedStep {
                 entries * static_cast<double>(g.query_heads()) * dims;
     if (cold) {
       work.cold_bytes = groups * index_dim * static_cast<double>(dtype_bytes(g.index_dtype())) +
-                        entries * static_cast<double>(g.kv_heads() * dtype_bytes(g.kv_dtype())) * dims;
+                        entries * static_cast<double>(row_bytes(g.kv_dtype(), g.kv_heads())) * dims;
     }
     return work;
   }

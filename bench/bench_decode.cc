@@ -80,7 +80,7 @@ Contestant DecodeStep::attend_only(bool is_cold) {
 
 double DecodeStep::score_bytes() const {
   const Geometry& g = layer_.geometry();
-  return static_cast<double>(g.groups(layer_.tokens()) * g.index_dim() * dtype_bytes(g.index_dtype()));
+  return static_cast<double>(row_bytes(g.index_dtype(), g.groups(layer_.tokens()) * g.index_dim()));
 }
 
 double DecodeStep::score_fmas() const {
@@ -91,7 +91,7 @@ double DecodeStep::score_fmas() const {
 double DecodeStep::attend_bytes() const {
   const Geometry& g = layer_.geometry();
   const std::int64_t dims = g.values_alias_keys() ? g.head_dim() : g.head_dim() + g.value_dim();
-  return static_cast<double>(planned_.counts[0] * g.kv_heads() * dims * dtype_bytes(g.kv_dtype()));
+  return static_cast<double>(row_bytes(g.kv_dtype(), planned_.counts[0] * g.kv_heads() * dims));
 }
 
 double DecodeStep::attend_fmas() const {

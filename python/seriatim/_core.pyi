@@ -238,14 +238,6 @@ class Geometry:
         """B, the tokens that chosen groups may hold together."""
 
     @property
-    def budget_groups(self) -> int:
-        """K = B / r."""
-
-    @property
-    def row_capacity(self) -> int:
-        """B + r - 1, the width of a row's storage."""
-
-    @property
     def query_heads(self) -> int: ...
 
     @property
@@ -295,6 +287,14 @@ class Geometry:
 
     @property
     def index_dtype(self) -> str: ...
+
+    @property
+    def budget_groups(self) -> int:
+        """K = B / r."""
+
+    @property
+    def row_capacity(self) -> int:
+        """B + r - 1, the width of a row's storage."""
 
     def row_width(self, visible_tokens: int) -> int:
         """
@@ -404,8 +404,8 @@ class Layer:
         Scores, selects and expands: a row for each query.
 
         Takes   queries [Q, index_heads, index_dim] in index_dtype, finished; positions [Q], each held by the layer, in any
-                order; head_weights [Q, index_heads] float32 or None; nan "refuse" or "exclude"; workspace: default one of the
-                process's; out: a pair of positions [Q, row_capacity] and counts [Q], int32, to write to
+                order; head_weights [Q, index_heads] float32 or None; nan "refuse" or "exclude"; engine: default the
+                cache's; out: a pair of positions [Q, row_capacity] and counts [Q], int32, to write to
         Gives   Rows(positions, counts)
         Errors  InvalidArgument: also a layer without an index; Capacity: more than was reserved; NotANumber
         """

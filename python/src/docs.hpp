@@ -298,8 +298,8 @@ It keeps alive what it reads. A query at position p sees the tokens from the anc
 inline constexpr const char* kPlan = R"(Scores, selects and expands: a row for each query.
 
 Takes   queries [Q, index_heads, index_dim] in index_dtype, finished; positions [Q], each held by the layer, in any
-        order; head_weights [Q, index_heads] float32 or None; nan "refuse" or "exclude"; workspace: default one of the
-        process's; out: a pair of positions [Q, row_capacity] and counts [Q], int32, to write to
+        order; head_weights [Q, index_heads] float32 or None; nan "refuse" or "exclude"; engine: default the
+        cache's; out: a pair of positions [Q, row_capacity] and counts [Q], int32, to write to
 Gives   Rows(positions, counts)
 Errors  InvalidArgument: also a layer without an index; Capacity: more than was reserved; NotANumber
 )";

@@ -13,7 +13,7 @@ namespace {
 float largest(const std::byte* elements, std::int64_t count, DType dtype) {
   std::uint32_t most = 0;
   for (std::int64_t i = 0; i < count; ++i) {
-    const float value = load_element(elements + i * dtype_bytes(dtype), dtype);
+    const float value = load_element(elements + row_bytes(dtype, i), dtype);
     most = std::max(most, std::bit_cast<std::uint32_t>(value) & ~kF32SignMask);
   }
   return std::bit_cast<float>(most);
@@ -51,7 +51,7 @@ float largest_magnitude(const ConstTensor& view) {
 
 std::int64_t first_not_finite(const std::byte* row, std::int64_t elements, DType dtype) {
   for (std::int64_t i = 0; i < elements; ++i) {
-    if (!std::isfinite(load_element(row + i * dtype_bytes(dtype), dtype))) return i;
+    if (!std::isfinite(load_element(row + row_bytes(dtype, i), dtype))) return i;
   }
   return -1;
 }

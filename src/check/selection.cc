@@ -166,7 +166,7 @@ Result<std::unique_ptr<Selection>> admit_file(file::SafetensorsReader reader) {
     *to = *shape;
   }
   if (Status s = admit_shapes(shapes, *about); !s.ok()) return s;
-  std::vector<std::byte> visible(static_cast<std::size_t>(about->rows * dtype_bytes(shapes.visible.dtype)));
+  std::vector<std::byte> visible(static_cast<std::size_t>(row_bytes(shapes.visible.dtype, about->rows)));
   if (Status s = reader.read(*reader.find("visible"), 0, visible); !s.ok()) return s;
   shapes.visible.data = visible.data();
   if (Status s = admit_visible(shapes, *about); !s.ok()) return s;

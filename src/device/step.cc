@@ -99,7 +99,7 @@ Status DeviceWorkspace::Impl::enqueue_attend(const device::DeviceLayer& layer, c
   Device::Impl& driver = device->impl();
   const std::int64_t heads = geometry.query_heads();
   const std::int64_t query_floats = heads * geometry.head_dim();
-  const std::int64_t output_bytes = heads * geometry.value_dim() * dtype_bytes(to_output.dtype);
+  const std::int64_t output_bytes = row_bytes(to_output.dtype, heads * geometry.value_dim());
   const std::int64_t capacity = geometry.row_capacity();
   if (Status s = driver.write(queries, 0, host_queries.data() + first * query_floats, count * query_floats * 4);
       !s.ok())

@@ -51,7 +51,7 @@ class HostTensor {
       : view_(dense_view(static_cast<void*>(nullptr), dtype, shape)) {
     std::int64_t elements = 1;
     for (const std::int64_t extent : shape) elements *= extent;
-    bytes_.resize(static_cast<std::size_t>(elements * dtype_bytes(dtype)));
+    bytes_.resize(static_cast<std::size_t>(row_bytes(dtype, elements)));
   }
 
   ConstTensor view() const {
@@ -81,11 +81,9 @@ class HostTensor {
   DType dtype() const { return view_.dtype; }
   std::int64_t elements() const { return static_cast<std::int64_t>(bytes_.size()) / dtype_bytes(dtype()); }
   std::span<const std::byte> bytes() const { return bytes_; }
-  float get(std::int64_t element) const {
-    return load_element(bytes_.data() + element * dtype_bytes(dtype()), dtype());
-  }
+  float get(std::int64_t element) const { return load_element(bytes_.data() + row_bytes(dtype(), element), dtype()); }
   void set(std::int64_t element, float value) {
-    store_element(bytes_.data() + element * dtype_bytes(dtype()), dtype(), value);
+    store_element(bytes_.data() + row_bytes(dtype(), element), dtype(), value);
   }
   void fill(float value) {
     for (std::int64_t i = 0; i < elements(); ++i) set(i, value);

@@ -1,5 +1,7 @@
 #include "claims.hpp"
 
+#include <string_view>
+
 #include "attention.hpp"
 #include "indexer.hpp"
 #include "options.hpp"
@@ -96,7 +98,9 @@ const ggml_tensor* cache_behind(const ggml_tensor* keys) {
 
 bool FlashGate::opens_for(const ggml_tensor* node) {
   const ggml_tensor* cache = cache_behind(node->src[1]);
-  if (cache->data == nullptr) return true;  // a graph without a cache, as tests build it
+  // Without memory: a cache whose context only counts its bytes, before the real one is made; or a graph that has none,
+  // as tests build it.
+  if (cache->data == nullptr) return std::string_view(cache->name).substr(0, 6) != "cache_";
   const std::lock_guard lock(mutex_);
   const auto [found, first] = caches_.try_emplace(cache, Seen{node->src[0]->ne[1], false});
   Seen& seen = found->second;

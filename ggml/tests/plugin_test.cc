@@ -96,6 +96,18 @@ TEST(Plugin, DeclinesTheFirstNumberOfTokensOfACacheUntilAnotherIsAsked) {
   EXPECT_TRUE(gate.opens_for(one));
 }
 
+// llama.cpp's programs make a context without memory first, to see what fits; it would give flash attention up.
+TEST(Plugin, DeclinesACacheWithoutMemory) {
+  Graph graph;
+  ggml_tensor* cache = graph.tensor(GGML_TYPE_F16, {64, 1, 256});
+  cache->data = nullptr;
+  FlashGate gate;
+  EXPECT_TRUE(gate.opens_for(attention_over(graph, cache, 512, 32)));  // a graph of tests
+  ggml_set_name(cache, "cache_k_l0");
+  EXPECT_FALSE(gate.opens_for(attention_over(graph, cache, 1, 32)));
+  EXPECT_FALSE(gate.opens_for(attention_over(graph, cache, 512, 32)));
+}
+
 TEST(Plugin, FindsTheCacheBehindConcatenationsAndCopies) {
   Graph graph;
   ggml_tensor* cache = graph.tensor(GGML_TYPE_F16, {64, 1, 256});

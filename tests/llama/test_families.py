@@ -39,7 +39,8 @@ def test_every_node_that_the_page_names_is_taken(model, run, family, flash):
     for kind, layers in TAKEN[family].items():
         if layers is not None:
             assert counters[kind] == layers * calls, kind
-    assert counters["left to ggml"] == 0
+    if family != "minimax-m3":  # it does not say what its masks leave: those that leave most cells go back
+        assert counters["left to ggml"] == 0
     if TAKEN[family]["attention"]:
         assert 0 < counters["row entries"] < counters["offered"]
     assert np.isfinite(result.logits).all()

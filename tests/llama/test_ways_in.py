@@ -117,8 +117,22 @@ def test_test_backend_ops_finds_no_fault(built):
         assert re.search(r"([1-9]\d*)/\1 tests passed", done.stdout), done.stdout[-800:]
 
 
-@pytest.mark.parametrize("name", ["llama-cli", "llama-server"])
+@pytest.mark.parametrize("name", ["llama-completion", "llama-cli", "llama-server"])
 def test_ld_preload_brings_the_backend_to_llama_cpps_own_programs(built, model, name):
-    program = tool(built, name)
-    done = call(program, "--list-devices", environment={"LD_PRELOAD": str(built.preload)})
-    assert "SERIATIM" in done.stdout + done.stderr or "Available devices" in done.stdout
+    """As far as the context, and with flash attention still on: the models have no words to go on with."""
+    command = [tool(built, name), "-m", model("deepseek32"), "-t", "1", "-c", "512", "-v"]
+    process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                               stderr=subprocess.STDOUT, text=True, errors="replace",
+                               env={**os.environ, "LD_PRELOAD": str(built.preload), **running.PATIENT})
+    said = []
+    try:
+        for line in process.stdout:
+            said.append(line)
+            if "resolve_fused_ops: Flash Attention" in line:
+                break
+    finally:
+        process.kill()
+        process.wait()
+    text = "".join(said)
+    assert "loaded SERIATIM backend from" in text and "seriatim: takes TOP_K" in text
+    assert "Flash Attention enabled" in said[-1] and "Flash Attention not supported" not in text

@@ -19,12 +19,15 @@ void print_geometry(const CacheFileInfo& info) {
 }
 
 void print_info(const CacheFileInfo& info) {
-  print("version         1\n");
+  print("version         {}\n", info.version);
   print_geometry(info);
   print("token pages     {} x {} bytes, {} tokens each\n", info.token_pages, info.token_page_bytes,
         info.options.page_tokens);
   print("pooled pages    {} x {} bytes\n", info.pooled_pages, info.pooled_page_bytes);
-  print("file            {} bytes{}\n", info.file_bytes, info.mappable ? "" : ", not aligned for mapping");
+  print("file            {} bytes{}\n", info.file_bytes,
+        info.mappable       ? ""
+        : info.version == 1 ? ", restored by copying"
+                            : ", not aligned for mapping");
   print("sequences       {}\n", info.sequences.size());
   for (const auto& [id, run] : info.sequences) {
     if (run.tokens == 0) {

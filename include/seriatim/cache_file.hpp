@@ -20,12 +20,13 @@ struct CacheFileInfo {
   Geometry geometry;     // what the file says; what it does not say (query heads, budget) has its default or fits
   CacheOptions options;  // layers and page_tokens
   std::vector<Sequence> sequences;
+  int version = 0;  // 1 or 2
   std::int64_t token_pages = 0;
   std::int64_t pooled_pages = 0;
   std::int64_t token_page_bytes = 0;
   std::int64_t pooled_page_bytes = 0;
   std::int64_t file_bytes = 0;
-  bool mappable = false;  // pages lie at multiples of 64 bytes
+  bool mappable = false;  // version 2, and pages lie at multiples of 64 bytes
 };
 
 // Reads and checks all but the pages: header, structure, and the checksums of everything that is not a page.

@@ -62,6 +62,7 @@ Result<CacheFileInfo> read_cache_file(const std::string& path) {
     auto file = CacheFile::open(path);
     if (!file.ok()) return file.status();
     CacheFileInfo info{file->geometry, file->options, {}};
+    info.version = file->version_1 ? 1 : 2;
     info.token_pages = std::ssize(file->token_page_hashes);
     info.pooled_pages = std::ssize(file->pooled_page_hashes);
     info.token_page_bytes = file->token_page_bytes();

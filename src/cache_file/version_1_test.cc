@@ -49,6 +49,8 @@ TEST_P(CacheFileVersion1, IsWholeAndNotMappable) {
   const auto info = read_cache_file(older_);
   ASSERT_TRUE(info.ok()) << info.status().message();
   EXPECT_FALSE(info->mappable);
+  EXPECT_EQ(info->version, 1);
+  EXPECT_EQ(read_cache_file(path_)->version, 2);
   EXPECT_TRUE(read_cache_file(path_)->mappable);
   for (const RestoreMode mode : {RestoreMode::kMap, RestoreMode::kMapVerified}) {
     auto other = make_cache(geometry_, options_);

@@ -11,10 +11,14 @@
 #if HWY_ARCH_X86_64 && (HWY_COMPILER_CLANG >= 900 || HWY_COMPILER_GCC_ACTUAL >= 1000 || HWY_COMPILER_GCC >= 1000)
 #define SERIATIM_HAS_AVX512_BF16 1
 // Some of its functions leave operands open that do not matter, and warn of it in the callers' name.
-HWY_DIAGNOSTICS(push)
-HWY_DIAGNOSTICS_OFF(disable : 4700, ignored "-Wmaybe-uninitialized")
+#if !HWY_COMPILER_CLANG
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#endif
 #include <immintrin.h>
-HWY_DIAGNOSTICS(pop)
+#if !HWY_COMPILER_CLANG
+#pragma GCC diagnostic pop
+#endif
 #else
 #define SERIATIM_HAS_AVX512_BF16 0
 #endif

@@ -872,3 +872,208 @@ def check_finite(argument: str, array: seriatim._types.Array) -> None:
 
     Errors  NotFinite: row = the place on the first axis, index = the element within it; InvalidArgument
     """
+
+class ThreadEnd:
+    """One rank among threads of this process; made by thread_ends."""
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+def thread_ends(ranks: int, timeout: float = 60.0) -> list[ThreadEnd]:
+    """
+    Transports for ranks that are threads of this process: for tests and simulation.
+
+        ranks, and timeout, the seconds that a call waits for another rank
+
+        Gives   one transport for each rank
+
+        Errors  InvalidArgument
+    """
+
+class Group:
+    """
+    Ranks that do the same work, and find out when they do not.
+
+        Made by meet(). Calls of one group take turns. rank and size say which of how many this process is; messages_sent
+        and bytes_sent count what it has sent, without a transport's own framing.
+    """
+
+    @property
+    def rank(self) -> int: ...
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def messages_sent(self) -> int: ...
+
+    @property
+    def bytes_sent(self) -> int: ...
+
+    def agree(self, name: str, **terms: int | str) -> None:
+        """
+        Returns where every rank makes the same call with equal terms.
+
+            Errors  InvalidArgument, the same on every rank: the first difference, index = the rank; PeerLost
+        """
+
+    def plan(self, asks: Iterable[tuple[Any, ...]], *, nan: str = 'refuse', out: tuple[seriatim._types.Array, seriatim._types.Array] | None = None) -> seriatim._types.Rows[Any]:
+        """As Engine.plan, of asks whose layers are ShardedLayers of this group."""
+
+    def attend(self, asks: Iterable[tuple[Any, ...]], rows: tuple[seriatim._types.Array, seriatim._types.Array], *, dtype: object = None, out: seriatim._types.Array | None = None, lse: seriatim._types.Array | None = None, return_lse: bool = False) -> Any:
+        """
+        As Engine.attend, of asks whose layers are ShardedLayers of this group.
+        """
+
+class ShardedLayer:
+    """
+    One layer of a sequence of a ShardedCache: plan and attend over all ranks.
+    """
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def borders(self) -> list: ...
+
+    def plan(self, queries: seriatim._types.Array, positions: seriatim._types.Integers, head_weights: seriatim._types.Array | None = None, *, nan: str = 'refuse') -> seriatim._types.Rows[Any]:
+        """
+        Rows of queries [Q, index_heads, index_dim], which are equal on every rank.
+
+            Gives   on every rank the rows of Layer.plan of the whole sequence
+        """
+
+    def attend(self, queries: seriatim._types.Array, positions: seriatim._types.Integers, rows: tuple[seriatim._types.Array, seriatim._types.Array], sinks: seriatim._types.Floats | None = None, *, dtype: object = None, return_lse: bool = False) -> Any:
+        """
+        Attends over rows, which are equal on every rank.
+
+            Gives   on every rank what Layer.attend gives of the whole sequence
+        """
+
+class ShardedSequence:
+    """A sequence of a ShardedCache; made by add() and fork()."""
+
+    @property
+    def anchor(self) -> int: ...
+
+    @property
+    def tokens(self) -> int: ...
+
+    @property
+    def borders(self) -> list[int]:
+        """[ranks + 1] positions: rank k holds borders[k] .. borders[k + 1] - 1."""
+
+    def layer(self, layer: int = 0) -> ShardedLayer:
+        """One layer of its present state."""
+
+    def rebalance(self, cuts: seriatim._types.Integers | None = None) -> None:
+        """
+        Moves tokens between ranks until the ranges are those of `cuts`.
+
+            cuts    None: even ones, if a rank holds more than (1 + imbalance) times its share
+        """
+
+    def truncate(self, tokens: int) -> None:
+        """Forgets the newest tokens, so that `tokens` stay."""
+
+    def evict_prefix(self, tokens: int) -> None:
+        """Forgets the oldest tokens; the anchor moves."""
+
+    def fork(self) -> ShardedSequence:
+        """A new sequence that shares its tokens."""
+
+    def reset(self, anchor: int = 0) -> None:
+        """Forgets every token and starts over at `anchor`."""
+
+    def remove(self) -> None:
+        """Forgets the sequence."""
+
+class ShardedTransaction:
+    """
+    Staged appends, published on all ranks together or not at all.
+
+        As a context it commits at the end of the block, or rolls back if the block raised.
+    """
+
+    def append(self, sequence: ShardedSequence, layer: int, keys: seriatim._types.Array, values: seriatim._types.Array | None = None, index_keys: seriatim._types.Array | None = None, *, first_position: int | None = None, coordinates: seriatim._types.Array | None = None) -> None:
+        """
+        Stages tokens of one layer; every rank gives all of them and keeps its own.
+
+            keys [T, kv_heads, head_dim], values [T, kv_heads, value_dim] or None, index_keys [T, index_dim]; coordinates [T, 3]
+
+            Errors  as Transaction.append, the same on every rank
+        """
+
+    def layer(self, sequence: ShardedSequence, layer: int = 0) -> ShardedLayer:
+        """The staged state; its tokens are visible to their own queries."""
+
+    def commit(self) -> None:
+        """Publishes everything on all ranks, or nothing on any."""
+
+    def commit_prefix(self, tokens: int) -> None:
+        """Publishes the first `tokens` staged tokens of each sequence."""
+
+    def rollback(self) -> None:
+        """Forgets everything that was staged and ends the transaction."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was committed or rolled back."""
+
+    def __enter__(self) -> ShardedTransaction: ...
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object, /) -> None: ...
+
+class ShardedCache:
+    """
+    Sequences whose tokens lie spread over the ranks of a group.
+
+        Every rank makes the same calls with equal arguments, in the same order; the results are those of a Cache in one
+        process, bit for bit. A refusal of one rank is the same error on all, and nothing has changed anywhere.
+
+        group, geometry and layers as a Cache has them; capacity_tokens of this rank; imbalance: how much fuller than its
+        share a rank may be before rebalance() moves anything
+
+        Errors  as Cache; PeerLost: a rank ended or did not answer, and the group is of no more use
+    """
+
+    def __init__(self, group: Group, geometry: Geometry, *, layers: int | Iterable[seriatim._types.Floats] = 1, capacity_tokens: int = 0, page_tokens: int = 0, imbalance: float = 0.25) -> None: ...
+
+    @property
+    def geometry(self) -> Geometry: ...
+
+    @property
+    def group(self) -> Group: ...
+
+    def add(self, anchor: int = 0, cuts: seriatim._types.Integers | None = None) -> ShardedSequence:
+        """
+        A new, empty sequence.
+
+            cuts    [ranks - 1] positions, whole groups from the anchor: rank k takes those from cuts[k - 1] to cuts[k] - 1; None:
+                    the last rank takes every token
+        """
+
+    def even_cuts(self, tokens: int, anchor: int = 0) -> list[int]:
+        """Cuts that give every rank about as many whole pages of so many tokens."""
+
+    def begin(self) -> ShardedTransaction:
+        """A transaction: appends that all ranks publish together or not at all."""
+
+    @property
+    def bytes(self) -> CacheBytes:
+        """Bytes held by this rank, by owner: a CacheBytes."""
+
+def meet(transport: object, engine: Engine | None = None, **terms: int | str) -> Group:
+    """
+    The handshake of a group: every rank is there, of the same version, and its terms are equal.
+
+        transport one of thread_ends(), a seriatim.shard.GlooTransport or MpiTransport, or any object with rank, size,
+                all_gather(block, blocks), send(to, bytes), receive(from_, bytes) and broadcast(root, bytes); they take
+                memoryviews and raise where a rank is lost
+        engine  whose threads and kernels do the work of this rank; None: the default one
+
+        Errors  PeerLost; Unsupported: another version; InvalidArgument: the first term that differs, index = the rank
+    """

@@ -17,5 +17,6 @@ void bind_cache(nanobind::module_& module);
 void bind_cache_file(nanobind::module_& module);
 void bind_arrays_attend(nanobind::module_& module);
 void bind_borrow(nanobind::module_& module);
+void bind_shard(nanobind::module_& module);
 
 }  // namespace seriatim::python

@@ -19,4 +19,5 @@ NB_MODULE(_core, module) {
   bind_cache_file(module);
   bind_arrays_attend(module);
   bind_borrow(module);
+  bind_shard(module);
 }

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from . import latent, pooled_latent, qwen4_exp
+from .._core import Group
 from ._backend import Engine
 from .attention import ATTENTION_NAME, register
 from .refusal import Unsupported, name_arguments
@@ -39,12 +40,17 @@ def _before_forward(check_forward, text_model, args, kwargs):
     check_forward(text_model, name_arguments(args, kwargs))
 
 
-def enable(model: Model, *, threads: int = 0, kernels: str | None = None) -> Model:
+def enable(model: Model, *, threads: int = 0, kernels: str | None = None, shard: Group | None = None) -> Model:
     """Makes the sparse attention layers of `model` run on Seriatim, until `disable(model)`.
 
     model a Transformers model of a known family (`FAMILIES`), or one that holds such, on the CPU, in f32, bf16 or f16
     threads how many run the work, 0: as many as the process may use. Results never depend on it. kernels the name of an
     instruction set ("reference", "avx2", ...), None: the fastest. Nor on this.
+
+    shard a group of `seriatim.shard.meet`: every rank runs the model on the same input, and the keys and values of its
+    sparse layers lie spread over the ranks. The results are those of one process, bit for bit. Of qwen4_exp alone;
+    batches have no padding, caches are new and their rows are not reordered. Threads and kernels are then those of the
+    group's engine.
 
     Gives `model`. Weights, state_dict and forward signatures stay as they are; no attention forward is replaced. Raises
     Unsupported, and changes nothing, for other models. What is refused later, by name and before a call runs anything:
@@ -59,19 +65,22 @@ def enable(model: Model, *, threads: int = 0, kernels: str | None = None) -> Mod
         raise Unsupported(f"enable: {family!r} is not a known family; known are {', '.join(FAMILIES)}")
     for kind, text_model in text_models:
         kind.check_model(text_model)
+        if shard is not None and kind is not qwen4_exp:
+            raise Unsupported(f"shard: {type(text_model).__name__} keeps its context in one process; "
+                              f"{', '.join(qwen4_exp.NAMES)} can share it out")
     register()
     engine = Engine(threads=threads, kernels=kernels)
     for kind, text_model in text_models:
-        _enable_text_model(kind, text_model, engine)
+        _enable_text_model(kind, text_model, engine, shard)
     return model
 
 
-def _enable_text_model(kind, text_model, engine):
+def _enable_text_model(kind, text_model, engine, shard):
     configs = {id(module.config): module.config for module in (text_model, *kind.attentions(text_model))}
     implementations = [(config, config._attn_implementation_internal) for config in configs.values()]
     for config, _ in implementations:
         config._attn_implementation_internal = ATTENTION_NAME
-    handles = kind.hook_model(text_model, engine)
+    handles = kind.hook_model(text_model, engine) if shard is None else kind.hook_model(text_model, engine, shard)
     handles.append(text_model.register_forward_pre_hook(functools.partial(_before_forward, kind.check_forward),
                                                         with_kwargs=True))
     text_model.seriatim_enabled = _Enabled(implementations, handles)

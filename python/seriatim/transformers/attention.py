@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from . import latent
+from . import latent, sharded
 from ._backend import check_finite
 from .refusal import Unsupported
 from .runs import Runs, make_run_mask
@@ -59,6 +59,11 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
             "seriatim.transformers.enable(model)")
     check_arguments(dropout, kwargs)
     native, layer, runs, index_queries = work
+    if hook.shard is not None:
+        if hook.watch is not None:
+            raise Unsupported("watching: the rows of a sharded model are not shown")
+        return sharded.attend(layer, native, query.transpose(1, 2), index_queries[0], key, value,
+                              index_queries[1]), None
     if layer.keys is not key:  # no cache: nobody has looked at them, and they lie as the model left them
         check_finite("keys", key)
         check_finite("values", value)

@@ -8,7 +8,7 @@ import threading
 import torch
 from transformers.cache_utils import DynamicIndexedLayer
 
-from . import refusal
+from . import refusal, sharded
 from ._backend import BatchLayer
 from .cache_layer import SeriatimIndexedLayer
 from .refusal import Unsupported
@@ -23,17 +23,18 @@ class LayerHook:
     """What an enabled attention layer carries: its native side, made when first needed, and what waits between the
     indexer and the attention function of one call."""
 
-    def __init__(self, rotary, engine):
+    def __init__(self, rotary, engine, shard=None):
         self.rotary, self.engine = rotary, engine
+        self.shard = shard  # the group over whose ranks the context lies; None: all of it is here
         self.watch = None  # called with what each call was given and answered, rows included; see `watching`
         self._native, self._made_for = None, None
         self._waiting = threading.local()
 
     def __deepcopy__(self, memo):
-        return type(self)(copy.deepcopy(self.rotary, memo), self.engine)
+        return type(self)(copy.deepcopy(self.rotary, memo), self.engine, self.shard)
 
     def __reduce__(self):  # the native side is made anew where it arrives
-        return type(self), (self.rotary, self.engine)
+        return type(self), (self.rotary, self.engine, self.shard)
 
     def native(self, attention, dtype):
         """The native layer for the weights as they are now."""
@@ -160,12 +161,27 @@ def select_later(indexer, hidden_states, position_embeddings, attention_mask, ca
     queries, raw_keys = qk[:, :, : indexer.index_n_heads], qk[:, :, indexer.index_n_heads]
     queries = rotate(indexer.q_layernorm(queries), cos=cos[:, -seq_length:], sin=sin[:, -seq_length:], unsqueeze_dim=2)
 
+    if hook.shard is not None:
+        return _select_on_ranks(attention, queries, raw_keys, runs, cos.seriatim_positions, cache)
     layer = indexed_layer(cache, indexer.layer_idx)
     layer.update_indexer(raw_keys)
     native = hook.native(attention, hidden_states.dtype)
     layer.pool(native, indexer.compress_ratio, runs, cos.seriatim_positions)
     hook.put((native, layer, runs, queries))
     return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=hidden_states.device)
+
+
+def _select_on_ranks(attention, queries, raw_keys, runs, positions, cache):
+    """The same where the context lies spread: everything waits for the keys."""
+    hook, tokens = attention.seriatim_hook, raw_keys.shape[1]
+    layer = sharded.sharded_layer(cache, attention.layer_idx, hook.shard)
+    sharded.check_runs(runs, layer.get_seq_length() + tokens)
+    layer.update_indexer(raw_keys)
+    native = (geometry_of(attention, hook.rotary, raw_keys.dtype),
+              attention.indexer.k_layernorm.weight.detach().float().tolist())
+    newest = positions if positions.ndim == 3 else positions.expand(3, *positions.shape)
+    hook.put((native, layer, runs, (queries, newest[..., -tokens:])))
+    return torch.ones(1, 1, 1, 1, dtype=torch.bool, device=raw_keys.device)
 
 
 def indexed_layer(cache, layer_idx):
@@ -190,10 +206,10 @@ class _ParentOf:
         return self._parent[0]
 
 
-def hook_model(text_model, engine):
+def hook_model(text_model, engine, shard=None):
     """Gives the handles of what it registered: none."""
     for attention in indexed_attentions(text_model):
-        hook_layer(attention, text_model.rotary_emb, engine)
+        hook_layer(attention, text_model.rotary_emb, engine, shard)
     hook_rotary(text_model)
     return []
 
@@ -204,8 +220,8 @@ def unhook_model(text_model):
     unhook_rotary(text_model)
 
 
-def hook_layer(attention, rotary, engine):
-    attention.seriatim_hook = LayerHook(rotary, engine)
+def hook_layer(attention, rotary, engine, shard=None):
+    attention.seriatim_hook = LayerHook(rotary, engine, shard)
     attention.indexer.seriatim_attention = _ParentOf(attention)
     attention.indexer.forward = functools.partial(select_later, attention.indexer)
 

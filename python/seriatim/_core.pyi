@@ -1052,8 +1052,8 @@ class ShardedCache:
         """
         A new, empty sequence.
 
-            cuts    [ranks - 1] positions, whole groups from the anchor: rank k takes those from cuts[k - 1] to cuts[k] - 1; None:
-                    the last rank takes every token
+            cuts    [ranks - 1] positions, whole groups from the anchor: rank k takes those from cuts[k - 1] to cuts[k] - 1;
+                    None: the last rank takes every token
         """
 
     def even_cuts(self, tokens: int, anchor: int = 0) -> list[int]:

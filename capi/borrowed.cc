@@ -51,9 +51,9 @@ Status take_tensors(const seriatim_borrowed_tensors& from, LayerView& index, Bor
 }
 
 Status check_groups(const Geometry& geometry, std::int64_t groups) {
-  if (groups >= 0 && groups <= Geometry::kPositions / geometry.group_tokens()) return {};
+  if (groups >= 0 && groups <= Geometry::kPositions / geometry.key_tokens()) return {};
   return invalid("groups",
-                 formatted("{} are not in 0..{}", groups, Geometry::kPositions / geometry.group_tokens()).c_str());
+                 formatted("{} are not in 0..{}", groups, Geometry::kPositions / geometry.key_tokens()).c_str());
 }
 
 }  // namespace

@@ -10,6 +10,8 @@ using namespace seriatim::capi;
 namespace {
 
 static_assert(SERIATIM_POOLING_NONE == static_cast<int>(Pooling::kNone));
+static_assert(SERIATIM_POOLING_UNIT_MAX == static_cast<int>(Pooling::kUnitMax));
+static_assert(SERIATIM_TAIL_GROUP == static_cast<int>(Tail::kGroup));
 static_assert(SERIATIM_SCALE_AFTER_SUM == static_cast<int>(ScaleAt::kAfterSum));
 static_assert(SERIATIM_SCALE_BEFORE_RELU == static_cast<int>(ScaleAt::kBeforeRelu));
 static_assert(SERIATIM_SCALE_AFTER_RELU == static_cast<int>(ScaleAt::kAfterRelu));
@@ -29,11 +31,16 @@ void copy_sizes(const From& from, To& to) {
   to.index_rotary_dim = from.index_rotary_dim;
   to.rope_theta = from.rope_theta;
   to.norm_eps = from.norm_eps;
+  to.forced_first = from.forced_first;
+  to.forced_newest = from.forced_newest;
+  to.selections = from.selections;
 }
 
 void fill_numbers(const GeometryOptions& from, seriatim_geometry_options& to) {
   copy_sizes(from, to);
   to.values_alias_keys = from.values_alias_keys ? 1 : 0;
+  to.tail = static_cast<std::int32_t>(from.tail);
+  to.forced_outside = from.forced_outside ? 1 : 0;
   to.pooling = static_cast<std::int32_t>(from.pooling);
   to.relu = from.relu ? 1 : 0;
   to.scale_at = static_cast<std::int32_t>(from.scale_at);
@@ -44,10 +51,13 @@ void fill_numbers(const GeometryOptions& from, seriatim_geometry_options& to) {
 Status take_choices(const seriatim_geometry_options& from, GeometryOptions& to) {
   if (Status s = take_flag("values_alias_keys", from.values_alias_keys, to.values_alias_keys); !s.ok()) return s;
   if (Status s = take_flag("relu", from.relu, to.relu); !s.ok()) return s;
-  if (Status s = check_choice("pooling", from.pooling, SERIATIM_POOLING_NONE); !s.ok()) return s;
+  if (Status s = take_flag("forced_outside", from.forced_outside, to.forced_outside); !s.ok()) return s;
+  if (Status s = check_choice("tail", from.tail, SERIATIM_TAIL_GROUP); !s.ok()) return s;
+  if (Status s = check_choice("pooling", from.pooling, SERIATIM_POOLING_UNIT_MAX); !s.ok()) return s;
   if (Status s = check_choice("scale_at", from.scale_at, SERIATIM_SCALE_NOWHERE); !s.ok()) return s;
   if (Status s = check_choice("kv_dtype", from.kv_dtype, SERIATIM_I64); !s.ok()) return s;
   if (Status s = check_choice("index_dtype", from.index_dtype, SERIATIM_I64); !s.ok()) return s;
+  to.tail = static_cast<Tail>(from.tail);
   to.pooling = static_cast<Pooling>(from.pooling);
   to.scale_at = static_cast<ScaleAt>(from.scale_at);
   to.kv_dtype = static_cast<DType>(from.kv_dtype);

@@ -15,7 +15,7 @@ namespace {
 
 // Without pooling there is no norm, so no weight is asked for.
 Status take_norm_weight(const Geometry& geometry, const seriatim_tensor* given, ConstTensor& taken) {
-  if (geometry.pooling() == Pooling::kNone) return {};
+  if (geometry.finished_keys()) return {};
   return take_tensor("index_norm_weight", given, taken);
 }
 

@@ -21,7 +21,7 @@ double largest_margin(const Replay& replay, Agreement agreement) {
 }
 
 std::string verdict_line(const Replay& replay) {
-  if (replay.count(Agreement::kNotGiven) == replay.queries) return "the capture has no expected rows";
+  if (replay.count(Agreement::kNotGiven) == std::ssize(replay.verdicts)) return "the capture has no expected rows";
   std::string line =
       formatted("{} exact, {} tie, {} near, {} wrong", replay.count(Agreement::kExact), replay.count(Agreement::kTie),
                 replay.count(Agreement::kNear), replay.count(Agreement::kWrong));
@@ -33,8 +33,8 @@ std::string verdict_line(const Replay& replay) {
 }
 
 const RowVerdict* first_wrong(const Replay& replay, std::int64_t& query) {
-  for (query = 0; query < replay.queries; ++query) {
-    const RowVerdict& v = replay.verdicts[static_cast<std::size_t>(query)];
+  for (const RowVerdict& v : replay.verdicts) {
+    query = (&v - replay.verdicts.data()) / replay.selections;
     if (v.agreement == Agreement::kWrong) return &v;
   }
   return nullptr;
@@ -58,11 +58,13 @@ std::string ranks_line(const Replay& replay) {
                    most.tokens, most.cache_bytes, most.messages, most.sent_bytes);
 }
 
-nlohmann::ordered_json verdict_object(const Capture& capture, const Replay& replay, std::int64_t q) {
-  const RowVerdict& v = replay.verdicts[static_cast<std::size_t>(q)];
+nlohmann::ordered_json verdict_object(const Capture& capture, const Replay& replay, std::int64_t row) {
+  const RowVerdict& v = replay.verdicts[static_cast<std::size_t>(row)];
+  const std::int64_t q = row / replay.selections;
   nlohmann::ordered_json object{{"query", q},
                                 {"position", capture.query_positions[static_cast<std::size_t>(q)]},
                                 {"verdict", agreement_name(v.agreement)}};
+  if (replay.selections > 1) object["selection"] = row % replay.selections;
   if (v.agreement == Agreement::kNear) object["margin"] = v.margin;
   if (v.agreement == Agreement::kWrong) {
     object["group"] = v.group;
@@ -86,7 +88,7 @@ std::string table(const std::string& path, const Capture& capture, const Replay&
                              dtype_name(g.kv_dtype()), g.index_heads(), g.index_dim(), dtype_name(g.index_dtype())));
   line("tokens", formatted("{} from position {}", capture.tokens(), capture.anchor));
   line("queries", formatted("{}: {} dense rows, {} sparse", replay.queries, replay.done.dense_rows,
-                            replay.queries - replay.done.dense_rows));
+                            std::ssize(replay.verdicts) - replay.done.dense_rows));
   line("groups", formatted("{} scored, {} selected, {} dropped; {} row tokens read", replay.done.groups_scored,
                            replay.done.groups_selected, replay.groups_dropped, replay.done.row_tokens));
   line("rows", verdict_line(replay));
@@ -115,7 +117,7 @@ std::string json(const std::string& path, const Capture& capture, const Replay& 
   object["anchor"] = capture.anchor;
   object["queries"] = replay.queries;
   object["dense_rows"] = replay.done.dense_rows;
-  object["sparse_rows"] = replay.queries - replay.done.dense_rows;
+  object["sparse_rows"] = std::ssize(replay.verdicts) - replay.done.dense_rows;
   object["groups"] = {{"scored", replay.done.groups_scored},
                       {"selected", replay.done.groups_selected},
                       {"dropped", replay.groups_dropped}};
@@ -124,10 +126,10 @@ std::string json(const std::string& path, const Capture& capture, const Replay& 
   for (const Agreement agreement : kJudged) rows[std::string(agreement_name(agreement))] = replay.count(agreement);
   rows["margin"] = replay.margin;
   auto& differing = rows["differing"] = nlohmann::ordered_json::array();
-  for (std::int64_t q = 0; q < replay.queries; ++q) {
-    const Agreement agreement = replay.verdicts[static_cast<std::size_t>(q)].agreement;
+  for (std::int64_t row = 0; row < std::ssize(replay.verdicts); ++row) {
+    const Agreement agreement = replay.verdicts[static_cast<std::size_t>(row)].agreement;
     if (agreement != Agreement::kExact && agreement != Agreement::kNotGiven)
-      differing.push_back(verdict_object(capture, replay, q));
+      differing.push_back(verdict_object(capture, replay, row));
   }
   if (replay.output_compared) {
     object["output"] = {{"difference_expected_rows", replay.difference_expected_rows},

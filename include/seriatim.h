@@ -166,7 +166,11 @@ SERIATIM_API void seriatim_allocator_destroy(seriatim_allocator* allocator);
 
 typedef struct seriatim_geometry seriatim_geometry;
 
-enum { SERIATIM_POOLING_MEAN = 0, SERIATIM_POOLING_NONE = 1 };  // none: r = 1, index keys arrive finished
+// none: r = 1, index keys arrive finished; unit_max: they do for any r, and a group has the best score of its tokens
+enum { SERIATIM_POOLING_MEAN = 0, SERIATIM_POOLING_NONE = 1, SERIATIM_POOLING_UNIT_MAX = 2 };
+
+// Whether the newest, partial group is the raw tail of every row, or a group like any other.
+enum { SERIATIM_TAIL_RAW = 0, SERIATIM_TAIL_GROUP = 1 };
 enum {
   SERIATIM_SCALE_AFTER_SUM = 0,
   SERIATIM_SCALE_BEFORE_RELU = 1,
@@ -198,14 +202,19 @@ typedef struct seriatim_geometry_options {  // the defaults are those of QSA
   int32_t scale_at;           // SERIATIM_SCALE_AFTER_SUM
   int32_t kv_dtype;           // SERIATIM_F32; storage of keys and values
   int32_t index_dtype;        // SERIATIM_F32; storage and rounding of index keys
+  int32_t tail;               // SERIATIM_TAIL_RAW
+  int32_t forced_outside;     // 0; 1: forced groups stand beside the budget
+  int64_t forced_first;       // 0; the oldest so many groups are in every row, whatever their scores
+  int64_t forced_newest;      // 0; the newest so many
+  int64_t selections;         // 1; S, rows per query: a divisor of kv_heads and index_heads
 } seriatim_geometry_options;
 
 // What a row of `visible` tokens looks like.
 typedef struct seriatim_row_shape {
-  int64_t groups;         // complete ones
+  int64_t groups;         // complete ones; with tail `group` the partial one too
   int64_t tail_tokens;    // the raw tail
   int64_t row_width;      // entries of the canonical row
-  int64_t row_capacity;   // storage for any row: B + r - 1
+  int64_t row_capacity;   // storage for any row: B + r - 1 with a raw tail
   int64_t budget_groups;  // K = B / r
 } seriatim_row_shape;
 
@@ -571,7 +580,8 @@ typedef struct seriatim_attend_ask {
   int64_t sink_count;
 } seriatim_attend_ask;
 
-// Rows of the queries of all asks, one after the other, in the caller's memory; and the same to be read.
+// Rows of the queries of all asks, one after the other, in the caller's memory; and the same to be read. With S
+// selections a query has S of them, one after the other: where [queries] stands there are [queries][S].
 typedef struct seriatim_rows {
   int32_t* positions;  // [queries][stride]: ascending, -1 past each count
   int64_t stride;      // entries from one row to the next; at least row_capacity
@@ -586,7 +596,7 @@ typedef struct seriatim_const_rows {
 
 SERIATIM_API void seriatim_plan_ask_init(seriatim_plan_ask* ask);
 SERIATIM_API void seriatim_attend_ask_init(seriatim_attend_ask* ask);
-// Scores, selects and expands: one row per query. A row depends on its layer and its query alone.
+// Scores, selects and expands: one row per query and selection. A row depends on its layer and its query alone.
 // Gives   rows of all asks
 // Errors  ask, row (= query of that ask) and index say where, ask -1: the call as a whole. INVALID_ARGUMENT. CAPACITY:
 //         more than was reserved. OUT_OF_MEMORY. NOT_A_NUMBER: index = group.

@@ -18,10 +18,17 @@
 
 namespace seriatim {
 
-// How r raw index keys become one pooled key.
+// What queries are scored against, and how a group gets its score from it (contract section 10).
 enum class Pooling : std::uint8_t {
-  kMean,  // mean, RMS norm with (1 + w), rotation at the group's first token (QSA)
-  kNone,  // r = 1 and keys arrive finished: stored as given (DeepSeek's indexer and its relatives)
+  kMean,     // one key per closed group: mean, RMS norm with (1 + w), rotation at the group's first token (QSA)
+  kNone,     // r = 1 and keys arrive finished: stored as given (DeepSeek's indexer and its relatives)
+  kUnitMax,  // keys arrive finished, one per token; a group has the best score of its visible tokens (minimax_m3_vl)
+};
+
+// What becomes of the n mod r newest tokens.
+enum class Tail : std::uint8_t {
+  kRaw,    // they belong to no group: never scored, always attended
+  kGroup,  // they are the newest group, which is scored and chosen as any other, and expands to the tokens it has
 };
 
 // Where the score's scale 1/sqrt(index_dim) stands. Each place gives other bits, so each is its own option.
@@ -32,12 +39,15 @@ enum class ScaleAt : std::uint8_t {
   kNowhere,     // the caller's head weights carry it, or there is none
 };
 
-// The names of both, by their numbers: what Python and captures say, and what C's constants are called after.
-inline constexpr std::string_view kPoolingNames[] = {"mean", "none"};
+// The names of these, by their numbers: what Python and captures say, and what C's constants are called after.
+inline constexpr std::string_view kPoolingNames[] = {"mean", "none", "unit_max"};
+inline constexpr std::string_view kTailNames[] = {"raw", "group"};
 inline constexpr std::string_view kScaleAtNames[] = {"after_sum", "before_relu", "after_relu", "nowhere"};
 constexpr std::string_view pooling_name(Pooling pooling) { return kPoolingNames[static_cast<std::size_t>(pooling)]; }
+constexpr std::string_view tail_name(Tail tail) { return kTailNames[static_cast<std::size_t>(tail)]; }
 constexpr std::string_view scale_at_name(ScaleAt place) { return kScaleAtNames[static_cast<std::size_t>(place)]; }
 std::optional<Pooling> pooling_named(std::string_view name);
+std::optional<Tail> tail_named(std::string_view name);
 std::optional<ScaleAt> scale_at_named(std::string_view name);
 
 // How a group gets its score from its raw keys and a query.
@@ -52,6 +62,14 @@ struct ScoreOptions {
 struct GeometryOptions : ScoreOptions {
   std::int64_t group_tokens = 4;      // r
   std::int64_t budget_tokens = 2048;  // B, a multiple of r
+  Tail tail = Tail::kRaw;
+
+  // Groups that every row holds, whatever their scores: a class above +inf (contract section 11).
+  std::int64_t forced_first = 0;   // the oldest so many
+  std::int64_t forced_newest = 0;  // the newest so many, a partial one included
+  bool forced_outside = false;     // beside the budget; else they take their places of it
+
+  std::int64_t selections = 1;  // S, rows per query: each serves neighbouring query heads by index heads of its own
 
   std::int64_t query_heads = 24;  // H_q, a multiple of kv_heads
   std::int64_t kv_heads = 2;
@@ -91,9 +109,10 @@ class Geometry {
   // Admits `options`, or says which number is at fault and why.
   // Errors  InvalidArgument: zero, negative or too large sizes; B not a multiple of r; query heads not a multiple of kv
   //         heads; rotary dims odd or above index_dim; theta outside 1..2^128; inv_freq or rope_axes of another length
-  //         or outside 0..1 or 0..2; pooling `none` with r != 1; aliased values wider than keys; a dtype, pooling or
-  //         place of the scale that is none; a scale or eps that is not finite and positive. Overflow: a token or row
-  //         whose bytes do not fit 64 bits.
+  //         or outside 0..1 or 0..2; pooling `none` with r != 1; pooling `mean` with tail `group` and no newest group
+  //         forced; more groups forced inside the budget than it has; selections that do not divide kv_heads and
+  //         index_heads; aliased values wider than keys; a dtype, pooling, tail or place of the scale that is none; a
+  //         scale or eps that is not finite and positive. Overflow: a token or row whose bytes do not fit 64 bits.
   static Result<Geometry> admit(GeometryOptions options);
 
   // What was admitted, every default filled in; theta is 0, because the frequencies stand in its place. Admitting it
@@ -123,15 +142,58 @@ class Geometry {
   DType kv_dtype() const { return options_.kv_dtype; }
   DType index_dtype() const { return options_.index_dtype; }
 
+  Tail tail() const { return options_.tail; }
+  std::int64_t forced_first() const { return options_.forced_first; }
+  std::int64_t forced_newest() const { return options_.forced_newest; }
+  bool forced_outside() const { return options_.forced_outside; }
+  std::int64_t selections() const { return options_.selections; }
+  // Of one selection.
+  std::int64_t heads_per_selection() const { return options_.index_heads / options_.selections; }
+  // The row, 0 .. S - 1, that the query heads of a kv head read.
+  std::int64_t selection_of(std::int64_t kv_head) const { return kv_head * options_.selections / options_.kv_heads; }
+
+  // Whether rows are those of contract section 2: one per query, a raw tail, no forced group, a key per group.
+  bool is_plain() const {
+    return options_.pooling != Pooling::kUnitMax && options_.tail == Tail::kRaw && options_.forced_first == 0 &&
+           options_.forced_newest == 0 && options_.selections == 1;
+  }
+
+  // Whether index keys arrive finished, one per token, and are stored as given.
+  bool finished_keys() const { return options_.pooling != Pooling::kMean; }
+  // Tokens of one key that queries are scored against.
+  std::int64_t key_tokens() const { return finished_keys() ? 1 : options_.group_tokens; }
+  // The keys of so many tokens: of complete groups alone, or of every token.
+  std::int64_t index_keys(std::int64_t tokens) const { return tokens / key_tokens(); }
+  // Those among them that the groups of a query are scored by.
+  std::int64_t scored_keys(std::int64_t visible_tokens) const;
+
   // K = B / r.
   std::int64_t budget_groups() const { return options_.budget_tokens / options_.group_tokens; }
-  // Storage for one row, in entries: B + r - 1.
-  std::int64_t row_capacity() const { return options_.budget_tokens + options_.group_tokens - 1; }
-  // G = floor(n / r) complete groups.
-  std::int64_t groups(std::int64_t visible_tokens) const { return visible_tokens / options_.group_tokens; }
-  // The raw tail, n mod r.
-  std::int64_t tail_tokens(std::int64_t visible_tokens) const { return visible_tokens % options_.group_tokens; }
-  // The row's width without excluded groups: n up to B + r - 1, else B + n mod r.
+  // The most groups of a row: K, and beside it what is forced outside of the budget.
+  std::int64_t row_groups() const {
+    return budget_groups() + (options_.forced_outside ? options_.forced_first + options_.forced_newest : 0);
+  }
+  // Storage for one row, in entries: B + r - 1; more if groups are forced outside of the budget, B with tail `group`.
+  // A row of so many visible tokens, or of fewer, holds all of them.
+  std::int64_t row_capacity() const {
+    return row_groups() * options_.group_tokens + (options_.tail == Tail::kRaw ? options_.group_tokens - 1 : 0);
+  }
+  // G = floor(n / r) complete groups; with tail `group` the partial one too.
+  std::int64_t groups(std::int64_t visible_tokens) const {
+    const std::int64_t r = options_.group_tokens;
+    return visible_tokens / r + (options_.tail == Tail::kGroup && visible_tokens % r != 0 ? 1 : 0);
+  }
+  // The raw tail, n mod r; none with tail `group`.
+  std::int64_t tail_tokens(std::int64_t visible_tokens) const {
+    return options_.tail == Tail::kRaw ? visible_tokens % options_.group_tokens : 0;
+  }
+  // What the newest group lacks of r tokens; 0 with a raw tail.
+  std::int64_t missing_tokens(std::int64_t visible_tokens) const {
+    const std::int64_t partial = options_.tail == Tail::kGroup ? visible_tokens % options_.group_tokens : 0;
+    return partial == 0 ? 0 : options_.group_tokens - partial;
+  }
+  // The row's width without excluded groups: n up to row_capacity(), else B + n mod r. With tail `group` less what the
+  // newest group lacks where that is forced; where it is not the row is so much narrower if it is chosen.
   std::int64_t row_width(std::int64_t visible_tokens) const;
 
   // Errors  InvalidArgument: anchor or tokens negative, or positions at or past kPositions. Errors name `row`.

@@ -46,7 +46,8 @@ struct LayerView {
   std::int64_t coordinates_offset_bytes = -1;  // [page_tokens] x 3 i32; -1 when the geometry names no rope_axes
   bool indexed = true;                         // false: the layer attends rows that another one planned
   const std::atomic<bool>* damaged = nullptr;  // null, or true once a mapped file turned out to be cut short
-  PooledKeys pooled;                           // all complete groups of `run`; none in a layer without an index
+  PooledKeys pooled;                           // all of `run`: one per complete group, or per
+                                               // token where they arrive finished; none in a layer without an index
 
   // Of a Cache's layer: its number, the published state that it shows or goes on from, and whether it shows what a
   // transaction has staged. Null: borrowed memory. See Snapshot::of().

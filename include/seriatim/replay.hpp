@@ -55,12 +55,13 @@ struct ReplayOptions {
 
 struct Replay {
   std::int64_t queries = 0;
+  std::int64_t selections = 1;  // S
   std::int64_t row_capacity = 0;
-  std::vector<std::int32_t> rows;    // [Q, row_capacity]
-  std::vector<std::int32_t> counts;  // [Q]
+  std::vector<std::int32_t> rows;    // [Q, S, row_capacity]
+  std::vector<std::int32_t> counts;  // [Q, S]
   std::vector<float> output;         // [Q, query_heads, value_dim]
   std::vector<float> lse;            // [Q, query_heads]
-  std::vector<RowVerdict> verdicts;  // [Q]
+  std::vector<RowVerdict> verdicts;  // [Q, S]
   double margin = 0.0;               // the margin applied
 
   bool output_compared = false;
@@ -69,7 +70,7 @@ struct Replay {
   double difference_own_rows = 0;       // the same over our own rows; a tie may move it
   std::int64_t worst_query = -1;        // where difference_expected_rows was seen
 
-  std::int64_t groups_dropped = 0;  // complete groups that no row of their query holds
+  std::int64_t groups_dropped = 0;  // groups that a row does not hold, of all rows
   WorkDone done;
   CacheBytes bytes;  // of all ranks, and scratch_bytes
   std::int64_t scratch_bytes = 0;

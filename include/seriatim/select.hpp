@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <span>
 
+#include "seriatim/geometry.hpp"
 #include "seriatim/status.hpp"
 
 namespace seriatim {
@@ -29,5 +30,27 @@ std::int64_t select_scratch_entries(std::int64_t groups);
 Result<std::int64_t> select_groups(std::span<const float> scores, std::int64_t keep, NanPolicy nan,
                                    std::span<std::int32_t> scratch, std::span<std::int32_t> chosen,
                                    std::int64_t row = -1, std::span<float> chosen_scores = {});
+
+// Groups that are chosen whatever their scores, a class above +inf; those scores are never read.
+struct ForcedGroups {
+  std::int64_t first = 0;   // the oldest so many of what exists
+  std::int64_t newest = 0;  // the newest so many
+  bool outside = false;     // beside `keep`; else they take their places of it
+
+  // The most groups that are chosen.
+  std::int64_t most(std::int64_t keep) const { return keep + (outside ? first + newest : 0); }
+};
+inline ForcedGroups forced_groups(const Geometry& geometry) {
+  return {geometry.forced_first(), geometry.forced_newest(), geometry.forced_outside()};
+}
+
+// The same with forced groups.
+// Gives   chosen holds min(forced.most(K), G) or more.
+// Errors  as select_groups. InvalidArgument: a negative number, or more forced than K where they are inside.
+//         NotANumber: of groups that are not forced alone.
+// Source  contract section 11.
+Result<std::int64_t> select_forced(std::span<const float> scores, std::int64_t keep, ForcedGroups forced, NanPolicy nan,
+                                   std::span<std::int32_t> scratch, std::span<std::int32_t> chosen,
+                                   std::int64_t row = -1);
 
 }  // namespace seriatim

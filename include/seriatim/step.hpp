@@ -28,14 +28,16 @@ namespace seriatim {
 
 class Device;
 
-// Rows of Q queries in the caller's memory.
+// Rows of Q queries in the caller's memory: one each, or with S selections S each, one after the other, and where [Q]
+// stands there are [Q][S].
 struct Rows {
   std::int32_t* positions = nullptr;  // [Q][stride]: ascending, -1 past each count
   std::int64_t stride = 0;            // entries from one row to the next; at least row_capacity()
   std::int32_t* counts = nullptr;     // [Q]
 
-  std::span<const std::int32_t> row(std::int64_t query) const {
-    return {positions + query * stride, static_cast<std::size_t>(counts[query])};
+  // `row`: query * S + selection.
+  std::span<const std::int32_t> row(std::int64_t row) const {
+    return {positions + row * stride, static_cast<std::size_t>(counts[row])};
   }
 };
 
@@ -54,10 +56,10 @@ struct ConstRows {
   ConstRows(const Rows& rows)  // NOLINT(google-explicit-constructor): what may be written may be read
       : positions(rows.positions), stride(rows.stride), counts(rows.counts) {}
 
-  std::span<const std::int32_t> row(std::int64_t query) const {
-    return {positions + query * stride, static_cast<std::size_t>(counts[query])};
+  std::span<const std::int32_t> row(std::int64_t row) const {
+    return {positions + row * stride, static_cast<std::size_t>(counts[row])};
   }
-  const float* row_biases(std::int64_t query) const { return biases == nullptr ? nullptr : biases + query * stride; }
+  const float* row_biases(std::int64_t row) const { return biases == nullptr ? nullptr : biases + row * stride; }
 };
 
 // The best groups of a layer for Q queries, with their scores: what several layers' answers are merged from.
@@ -111,8 +113,8 @@ Result<Screening> chosen_screening();
 // What was planned, for accounting.
 struct WorkDone {
   std::int64_t queries = 0;
-  std::int64_t dense_rows = 0;  // rows that hold every visible token
-  std::int64_t groups_scored = 0;
+  std::int64_t dense_rows = 0;     // rows that hold every visible token
+  std::int64_t groups_scored = 0;  // keys that were scored: of groups, or of units with pooling `unit_max`
   std::int64_t groups_selected = 0;
   std::int64_t row_tokens = 0;
   // On the host; a device screens nothing.
@@ -169,8 +171,8 @@ class Engine {
   Status reserve(const Geometry& geometry, const StepLimits& limits);
   std::int64_t bytes() const;  // scratch held now
 
-  // Scores, selects and expands: one row per query. Where everything complete fits the budget nothing needs scoring
-  // (unless NaN groups are to be excluded).
+  // Scores, selects and expands: one row per query and selection. Where everything complete fits the budget nothing
+  // needs scoring (unless NaN groups are to be excluded).
   // Gives   rows.positions and rows.counts of all queries of all asks
   // Errors  InvalidArgument: a null layer or one without an index, a geometry unlike the first ask's, shapes, strides,
   //         dtypes, a position the layer does not hold, rows. Capacity: more than was reserved. OutOfMemory.

@@ -205,9 +205,12 @@ class Geometry:
     Geometry(budget_tokens=64, head_dim=32)
     >>> geometry.budget_groups, geometry.row_capacity
     (16, 67)
+    >>> blocks = seriatim.Geometry(pooling="unit_max", group_tokens=128, tail="group", forced_newest=1, selections=2)
+    >>> blocks.row_capacity, blocks.row_width(2049)  # minimax_m3_vl: 15 whole blocks and the first token of the newest
+    (2048, 1921)
     """
 
-    def __init__(self, *, group_tokens: int = 4, budget_tokens: int = 2048, query_heads: int = 24, kv_heads: int = 2, head_dim: int = 256, value_dim: int = 0, values_alias_keys: bool = False, softmax_scale: float | None = None, index_heads: int = 4, index_dim: int = 128, index_rotary_dim: int = 64, rope_theta: float = 1e7, inv_freq: seriatim._types.Floats | None = None, rope_axes: seriatim._types.Integers | None = None, norm_eps: float = 1e-6, pooling: str = 'mean', relu: bool = True, scale_at: str = 'after_sum', kv_dtype: object = 'f32', index_dtype: object = 'f32') -> None: ...
+    def __init__(self, *, group_tokens: int = 4, budget_tokens: int = 2048, query_heads: int = 24, kv_heads: int = 2, head_dim: int = 256, value_dim: int = 0, values_alias_keys: bool = False, softmax_scale: float | None = None, index_heads: int = 4, index_dim: int = 128, index_rotary_dim: int = 64, rope_theta: float = 1e7, inv_freq: seriatim._types.Floats | None = None, rope_axes: seriatim._types.Integers | None = None, norm_eps: float = 1e-6, pooling: str = 'mean', relu: bool = True, scale_at: str = 'after_sum', kv_dtype: object = 'f32', index_dtype: object = 'f32', tail: str = 'raw', forced_first: int = 0, forced_newest: int = 0, forced_outside: bool = False, selections: int = 1) -> None: ...
 
     @staticmethod
     def from_config(config: object, **options: object) -> Geometry:
@@ -289,12 +292,28 @@ class Geometry:
     def index_dtype(self) -> str: ...
 
     @property
+    def tail(self) -> str: ...
+
+    @property
+    def forced_first(self) -> int: ...
+
+    @property
+    def forced_newest(self) -> int: ...
+
+    @property
+    def forced_outside(self) -> bool: ...
+
+    @property
+    def selections(self) -> int:
+        """S, rows per query."""
+
+    @property
     def budget_groups(self) -> int:
         """K = B / r."""
 
     @property
     def row_capacity(self) -> int:
-        """B + r - 1, the width of a row's storage."""
+        """The width of a row's storage: B + r - 1 with a raw tail."""
 
     def row_width(self, visible_tokens: int) -> int:
         """
@@ -345,10 +364,10 @@ def prepare_index_queries(geometry: Geometry, raw: seriatim._types.ArrayT, posit
 
 def score(geometry: Geometry, queries: seriatim._types.ArrayT, pooled_keys: seriatim._types.Array, head_weights: seriatim._types.Array | None = None, *, engine: Engine | None = None) -> seriatim._types.ArrayT:
     """
-    Scores of every group for each query.
+    Scores of every group for each query, with pooling "unit_max" of every unit; of one selection.
 
-    Takes   queries [Q, index_heads, index_dim] in index_dtype, finished; pooled_keys [G, index_dim] in index_dtype;
-            head_weights [Q, index_heads] float32, signed, or None
+    Takes   queries [Q, index_heads / selections, index_dim] in index_dtype, finished; pooled_keys [G, index_dim] in
+            index_dtype; head_weights [Q, index_heads] float32, signed, or None
     Gives   [Q, G] float32: the sum over heads of relu(dot), scaled as the geometry says
     Errors  InvalidArgument; OutOfMemory. Memory: a copy of pooled_keys in the library's layout
 
@@ -358,18 +377,26 @@ def score(geometry: Geometry, queries: seriatim._types.ArrayT, pooled_keys: seri
     [[2.0, 0.0]]
     """
 
-def select(scores: seriatim._types.ArrayT, *, visible: seriatim._types.Integers | None = None, group_tokens: int = 4, budget_tokens: int = 2048, anchor: seriatim._types.Integers = 0, nan: str = 'refuse', out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None, engine: Engine | None = None) -> seriatim._types.Rows[seriatim._types.ArrayT]:
+def select(scores: seriatim._types.ArrayT, *, visible: seriatim._types.Integers | None = None, group_tokens: int = 4, budget_tokens: int = 2048, anchor: seriatim._types.Integers = 0, nan: str = 'refuse', out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None, engine: Engine | None = None, tail: str = 'raw', forced_first: int = 0, forced_newest: int = 0, forced_outside: bool = False) -> seriatim._types.Rows[seriatim._types.ArrayT]:
     """
     The rule: scores choose the set of groups, time chooses the order.
 
     Takes   scores [G] or [Q, G] float32, the last axis dense; visible, the number of tokens each query may attend to (one
-            for all or one each; default: G groups and no tail); anchor, the position of the first of them
-    Gives   Rows(positions, counts): positions [Q, budget + group - 1] int32 ascending, -1 past each count; counts [Q] int32
+            for all or one each; default: G groups and no tail); anchor, the position of the first of them; tail, whether
+            the newest, partial group is the "raw" tail of the row or a "group" like any other, with a score; forced_first
+            and forced_newest, so many groups that are in the row whatever their scores, of the budget or beside it
+            (forced_outside)
+    Gives   Rows(positions, counts): positions [Q, budget + group - 1] int32 ascending (Geometry.row_capacity), -1 past each
+            count; counts [Q] int32
     Errors  InvalidArgument; NotANumber: row and index of the first NaN, unless nan="exclude"
 
     >>> rows = seriatim.select(np.array([0.1, 0.9, 0.5, 0.9], np.float32), visible=18, group_tokens=4, budget_tokens=8)
     >>> rows.positions[0, : rows.counts[0]].tolist()  # groups 1 and 3, then the tail of 2
     [4, 5, 6, 7, 12, 13, 14, 15, 16, 17]
+    >>> rows = seriatim.select(np.array([0.1, 0.9, 0.5], np.float32), visible=10, group_tokens=4, budget_tokens=8,
+    ...                        tail="group", forced_newest=1)
+    >>> rows.positions[0, : rows.counts[0]].tolist()  # group 1, and group 2 as far as it goes
+    [4, 5, 6, 7, 8, 9]
     """
 
 def check_rows(rows: object, visible: object, scores: object | None, group_tokens: int, budget_tokens: int, anchor: int, unit: str, rule: str, margin: float, findings: int) -> dict: ...

@@ -7,19 +7,28 @@ namespace seriatim::python::docs {
 inline constexpr const char* kSelect = R"(The rule: scores choose the set of groups, time chooses the order.
 
 Takes   scores [G] or [Q, G] float32, the last axis dense; visible, the number of tokens each query may attend to (one
-        for all or one each; default: G groups and no tail); anchor, the position of the first of them
-Gives   Rows(positions, counts): positions [Q, budget + group - 1] int32 ascending, -1 past each count; counts [Q] int32
+        for all or one each; default: G groups and no tail); anchor, the position of the first of them; tail, whether
+        the newest, partial group is the "raw" tail of the row or a "group" like any other, with a score; forced_first
+        and forced_newest, so many groups that are in the row whatever their scores, of the budget or beside it
+        (forced_outside)
+Gives   Rows(positions, counts): positions [Q, budget + group - 1] int32 ascending (Geometry.row_capacity), -1 past each
+        count; counts [Q] int32
 Errors  InvalidArgument; NotANumber: row and index of the first NaN, unless nan="exclude"
 
 >>> rows = seriatim.select(np.array([0.1, 0.9, 0.5, 0.9], np.float32), visible=18, group_tokens=4, budget_tokens=8)
 >>> rows.positions[0, : rows.counts[0]].tolist()  # groups 1 and 3, then the tail of 2
 [4, 5, 6, 7, 12, 13, 14, 15, 16, 17]
+>>> rows = seriatim.select(np.array([0.1, 0.9, 0.5], np.float32), visible=10, group_tokens=4, budget_tokens=8,
+...                        tail="group", forced_newest=1)
+>>> rows.positions[0, : rows.counts[0]].tolist()  # group 1, and group 2 as far as it goes
+[4, 5, 6, 7, 8, 9]
 )";
 
-inline constexpr const char* kScore = R"(Scores of every group for each query.
+inline constexpr const char* kScore =
+    R"(Scores of every group for each query, with pooling "unit_max" of every unit; of one selection.
 
-Takes   queries [Q, index_heads, index_dim] in index_dtype, finished; pooled_keys [G, index_dim] in index_dtype;
-        head_weights [Q, index_heads] float32, signed, or None
+Takes   queries [Q, index_heads / selections, index_dim] in index_dtype, finished; pooled_keys [G, index_dim] in
+        index_dtype; head_weights [Q, index_heads] float32, signed, or None
 Gives   [Q, G] float32: the sum over heads of relu(dot), scaled as the geometry says
 Errors  InvalidArgument; OutOfMemory. Memory: a copy of pooled_keys in the library's layout
 
@@ -85,6 +94,9 @@ Errors  InvalidArgument: the option at fault; Overflow
 Geometry(budget_tokens=64, head_dim=32)
 >>> geometry.budget_groups, geometry.row_capacity
 (16, 67)
+>>> blocks = seriatim.Geometry(pooling="unit_max", group_tokens=128, tail="group", forced_newest=1, selections=2)
+>>> blocks.row_capacity, blocks.row_width(2049)  # minimax_m3_vl: 15 whole blocks and the first token of the newest
+(2048, 1921)
 )";
 
 inline constexpr const char* kFromConfig =

@@ -125,6 +125,14 @@ constexpr Option kOptions[] = {
      }},
     dtype<&O::kv_dtype>("kv_dtype"),
     dtype<&O::index_dtype>("index_dtype"),
+    {"tail", "str = 'raw'", "str", [](const O& o) { return nb::cast(std::string(tail_name(o.tail))); },
+     [](O& o, nb::handle object, const char* name) {
+       o.tail = named(tail_named, kTailNames, cast_to<std::string>(object, name), name);
+     }},
+    plain<&O::forced_first>("forced_first", "int = 0", "int"),
+    plain<&O::forced_newest>("forced_newest", "int = 0", "int"),
+    plain<&O::forced_outside>("forced_outside", "bool = False", "bool"),
+    plain<&O::selections>("selections", "int = 1", "int", "S, rows per query."),
 };
 
 std::string signature() {
@@ -204,7 +212,7 @@ void bind_geometry(nb::module_& module) {
         nb::for_getter(nb::sig(getter.c_str())), option.doc);
   }
   geometry.def_prop_ro("budget_groups", &Geometry::budget_groups, "K = B / r.")
-      .def_prop_ro("row_capacity", &Geometry::row_capacity, "B + r - 1, the width of a row's storage.")
+      .def_prop_ro("row_capacity", &Geometry::row_capacity, "The width of a row's storage: B + r - 1 with a raw tail.")
       .def("row_width", &Geometry::row_width, "visible_tokens"_a, docs::kRowWidth)
       .def(
           "__eq__",

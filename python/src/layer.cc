@@ -45,7 +45,7 @@ nb::object score_one(const LayerHandle& self, nb::handle query, std::int64_t pos
     refuse("position", std::to_string(position) + " is not held by the layer");
   }
   const Geometry& geometry = self.geometry();
-  const std::int64_t groups = geometry.groups(position - run.anchor + 1);
+  const std::int64_t groups = geometry.index_keys(position - run.anchor + 1);
   nb::object scores = empty_like_kind(query, DType::kF32, {groups});
   const Output out = output(scores, "scores");
   const Status status = [&] {

@@ -17,6 +17,20 @@ std::pair<nb::object, nb::object> pair_of(nb::handle pair, const char* argument)
   return {nb::borrow(PyTuple_GET_ITEM(pair.ptr(), 0)), nb::borrow(PyTuple_GET_ITEM(pair.ptr(), 1))};
 }
 
+// [Q, S, ...] as [Q * S, ...], which it is in memory.
+ConstTensor flat(const ConstTensor& given, std::int64_t selections, const char* argument) {
+  if (selections == 1 || given.empty()) return given;
+  if (given.rank < 2 || given.shape[1] != selections)
+    refuse(argument, "the second axis is the geometry's " + std::to_string(selections) + " selections");
+  if (given.shape[0] > 1 && given.stride_bytes[0] != selections * given.stride_bytes[1])
+    refuse(argument, "the selections of a query do not stand side by side; copy them first");
+  ConstTensor rows = given;
+  rows.rank = given.rank - 1;
+  rows.shape = {given.shape[0] * selections, given.shape[2], 1, 1};
+  rows.stride_bytes = {given.stride_bytes[1], given.stride_bytes[2], 0, 0};
+  return rows;
+}
+
 void admit(const ConstTensor& positions, const ConstTensor& counts, std::int64_t queries, const char* argument) {
   if (positions.empty() || counts.empty()) refuse(argument, "two arrays are needed");
   if (positions.dtype != DType::kI32 || counts.dtype != DType::kI32) refuse(argument, "positions and counts are int32");
@@ -55,44 +69,46 @@ nb::object make_rows(nb::handle positions, nb::handle counts) {
 }
 
 RowsOut rows_out(nb::handle out, nb::handle like, std::int64_t queries, std::int64_t capacity,
-                 const std::vector<Part>& read) {
+                 const std::vector<Part>& read, std::int64_t selections) {
   RowsOut made;
   nb::object positions, counts;
   if (out.is_none()) {
-    positions = empty_like_kind(like, DType::kI32, {queries, capacity});
-    counts = empty_like_kind(like, DType::kI32, {queries});
+    positions = selections == 1 ? empty_like_kind(like, DType::kI32, {queries, capacity})
+                                : empty_like_kind(like, DType::kI32, {queries, selections, capacity});
+    counts = selections == 1 ? empty_like_kind(like, DType::kI32, {queries})
+                             : empty_like_kind(like, DType::kI32, {queries, selections});
   } else {
     std::tie(positions, counts) = pair_of(out, "out");
   }
   made.positions = out.is_none() ? output(positions, "out") : given_output(positions, "out");
   made.counts = out.is_none() ? output(counts, "out") : given_output(counts, "out");
-  admit(seriatim::as_const(made.positions.view), seriatim::as_const(made.counts.view), queries, "out");
-  const ConstTensor written = seriatim::as_const(made.positions.view);
+  const ConstTensor written = flat(seriatim::as_const(made.positions.view), selections, "out");
+  admit(written, flat(seriatim::as_const(made.counts.view), selections, "out"), queries * selections, "out");
   if (written.shape[1] < capacity) refuse("out", "rows of " + std::to_string(capacity) + " entries are needed");
   if (row_stride(written) != written.shape[1])
     refuse("out", "rows are strided; padding is written to all that lies between them");
   if (!out.is_none()) refuse_overlap({{"out", written}, {"out's counts", seriatim::as_const(made.counts.view)}}, read);
-  made.rows = {reinterpret_cast<std::int32_t*>(made.positions.view.data),
-               row_stride(seriatim::as_const(made.positions.view)),
+  made.rows = {reinterpret_cast<std::int32_t*>(made.positions.view.data), row_stride(written),
                reinterpret_cast<std::int32_t*>(made.counts.view.data)};
   made.object = make_rows(positions, counts);
   return made;
 }
 
-RowsIn rows_in(nb::handle pair, std::int64_t queries) {
+RowsIn rows_in(nb::handle pair, std::int64_t queries, std::int64_t selections) {
   RowsIn in;
   const auto [positions, counts] = pair_of(pair, "rows");
   in.positions = input(positions, "rows");
   in.counts = input(counts, "rows");
-  admit(in.positions.view, in.counts.view, queries, "rows");
-  for (std::int64_t q = 0; q < queries; ++q) {
+  const ConstTensor rows = flat(in.positions.view, selections, "rows");
+  const ConstTensor counts_of = flat(in.counts.view, selections, "rows");
+  admit(rows, counts_of, queries * selections, "rows");
+  for (std::int64_t row = 0; row < queries * selections; ++row) {
     std::int32_t count = 0;
-    std::memcpy(&count, in.counts.view.at(q), sizeof count);
-    if (count < 0 || count > in.positions.view.shape[1])
-      refuse("rows", "a count outside the row's storage", {.row = q});
+    std::memcpy(&count, counts_of.at(row), sizeof count);
+    if (count < 0 || count > rows.shape[1])
+      refuse("rows", "a count outside the row's storage", {.row = row / selections});
   }
-  in.rows = {reinterpret_cast<std::int32_t*>(const_cast<std::byte*>(in.positions.view.data)),
-             row_stride(in.positions.view),
+  in.rows = {reinterpret_cast<std::int32_t*>(const_cast<std::byte*>(in.positions.view.data)), row_stride(rows),
              reinterpret_cast<std::int32_t*>(const_cast<std::byte*>(in.counts.view.data))};
   return in;
 }

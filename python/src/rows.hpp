@@ -21,10 +21,11 @@ struct RowsOut {
   Output positions, counts;
 };
 
-// New rows [queries, capacity] and counts [queries] in the kind of `like`, or those of `out`, a pair that shares no
+// New rows [queries, capacity] and counts [queries], with several selections [queries, selections, ...], in the kind of
+// `like`, or those of `out`, a pair that shares no
 // memory with what is `read`.
 RowsOut rows_out(nb::handle out, nb::handle like, std::int64_t queries, std::int64_t capacity,
-                 const std::vector<Part>& read = {});
+                 const std::vector<Part>& read = {}, std::int64_t selections = 1);
 
 // A seriatim.Rows of the arrays.
 nb::object make_rows(nb::handle positions, nb::handle counts);
@@ -35,7 +36,7 @@ struct RowsIn {
 };
 
 // A pair of positions [queries, width] i32, dense along the row, and counts [queries] i32, dense, none above the width.
-RowsIn rows_in(nb::handle pair, std::int64_t queries);
+RowsIn rows_in(nb::handle pair, std::int64_t queries, std::int64_t selections = 1);
 
 struct AttendOut {
   Output output, lse;

@@ -34,11 +34,26 @@ std::vector<std::int64_t> per_row(nb::handle given, const char* argument, std::i
   return all;
 }
 
-// The rule needs r and B alone; everything else is as small as it may be.
-Geometry rule_geometry(std::int64_t group_tokens, std::int64_t budget_tokens) {
+// What the set and its row depend on.
+struct RuleOptions {
+  std::int64_t group_tokens, budget_tokens;
+  std::string tail;
+  std::int64_t forced_first, forced_newest;
+  bool forced_outside;
+};
+
+// Everything else is as small as it may be. Scores are given, also that of a partial group.
+Geometry rule_geometry(const RuleOptions& rule) {
   GeometryOptions options;
-  options.group_tokens = group_tokens;
-  options.budget_tokens = budget_tokens;
+  options.group_tokens = rule.group_tokens;
+  options.budget_tokens = rule.budget_tokens;
+  const auto tail = tail_named(rule.tail);
+  if (!tail) refuse("tail", "'" + rule.tail + "' is none of raw and group");
+  options.tail = *tail;
+  options.forced_first = rule.forced_first;
+  options.forced_newest = rule.forced_newest;
+  options.forced_outside = rule.forced_outside;
+  options.pooling = Pooling::kUnitMax;
   options.index_rotary_dim = 0;
   return value(Geometry::admit(std::move(options)));
 }
@@ -104,9 +119,11 @@ Input scores_in(nb::handle scores) {
 
 nb::object select(nb::handle scores, nb::handle visible, std::int64_t group_tokens, std::int64_t budget_tokens,
                   nb::handle anchor, const std::string& nan, nb::handle out,
-                  const std::shared_ptr<EngineHandle>& engine) {
+                  const std::shared_ptr<EngineHandle>& engine, const std::string& tail, std::int64_t forced_first,
+                  std::int64_t forced_newest, bool forced_outside) {
   const Input in = scores_in(scores);
-  const Geometry geometry = rule_geometry(group_tokens, budget_tokens);
+  const Geometry geometry =
+      rule_geometry({group_tokens, budget_tokens, tail, forced_first, forced_newest, forced_outside});
   const std::int64_t rows = in.view.rank == 1 ? 1 : in.view.shape[0];
   const std::int64_t groups = in.view.shape[static_cast<std::size_t>(in.view.rank - 1)];
   if (groups > Geometry::kPositions / group_tokens) refuse("scores", "more groups than there are positions");
@@ -139,11 +156,13 @@ void bind_rule(nb::module_& module) {
   module.def(
       "select", &select, "scores"_a, nb::kw_only(), "visible"_a = nb::none(), "group_tokens"_a = 4,
       "budget_tokens"_a = 2048, "anchor"_a = 0, "nan"_a = "refuse", "out"_a = nb::none(), "engine"_a = nb::none(),
+      "tail"_a = "raw", "forced_first"_a = 0, "forced_newest"_a = 0, "forced_outside"_a = false,
       nb::sig("def select(scores: seriatim._types.ArrayT, *, visible: seriatim._types.Integers | None = None, "
               "group_tokens: int = 4, "
               "budget_tokens: int = 2048, anchor: seriatim._types.Integers = 0, nan: str = 'refuse', "
               "out: tuple[seriatim._types.ArrayT, seriatim._types.ArrayT] | None = None, engine: Engine | None = "
-              "None) -> seriatim._types.Rows[seriatim._types.ArrayT]"),
+              "None, tail: str = 'raw', forced_first: int = 0, forced_newest: int = 0, forced_outside: bool = False) "
+              "-> seriatim._types.Rows[seriatim._types.ArrayT]"),
       docs::kSelect);
 }
 

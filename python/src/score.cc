@@ -56,7 +56,7 @@ nb::object pool(const Geometry& geometry, nb::handle raw, nb::handle norm_weight
   const std::vector<Coordinates> at = coordinates(given_coordinates, "coordinates");
   const Coordinates* const where = data_or_null(at, in.view.shape[0]);
   nb::object pooled = out.is_none() ? empty_like_kind(raw, geometry.index_dtype(),
-                                                      {geometry.groups(in.view.shape[0]), geometry.index_dim()})
+                                                      {geometry.index_keys(in.view.shape[0]), geometry.index_dim()})
                                     : nb::borrow(out);
   const Output result = out.is_none() ? output(pooled, "out") : given_output(out, "out");
   refuse_overlap({{"out", as_const(result.view)}}, {{"raw", in.view}});
@@ -166,7 +166,8 @@ nb::object score(const Geometry& geometry, nb::handle queries, nb::handle pooled
   if (in.view.empty()) refuse("queries", "an array is needed");
   if (keys.view.empty()) refuse("pooled_keys", "an array is needed");
   const Input weights = input(head_weights, "head_weights", 2);
-  if (!weights.view.empty()) check_shape(weights.view, "head_weights", {in.view.shape[0], geometry.index_heads()});
+  if (!weights.view.empty())
+    check_shape(weights.view, "head_weights", {in.view.shape[0], geometry.heads_per_selection()});
   const nb::object scores = empty_like_kind(queries, DType::kF32, {in.view.shape[0], keys.view.shape[0]});
   const Output result = output(scores, "scores");
   const Status status = [&] {

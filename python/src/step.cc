@@ -86,7 +86,8 @@ nb::object plan_asks(EngineHandle& engine, const std::vector<Ask>& asks, const s
     read.push_back({"queries", ask.queries.view});
     read.push_back({"head_weights", ask.head_weights.view});
   }
-  RowsOut rows = rows_out(out, asks[0].first_array, queries_of(asks), asks[0].layer->geometry().row_capacity(), read);
+  RowsOut rows = rows_out(out, asks[0].first_array, queries_of(asks), asks[0].layer->geometry().row_capacity(), read,
+                          asks[0].layer->geometry().selections());
   with_views(asks, [&](const HeldLayers& held) {
     std::vector<PlanAsk> all;
     for (std::size_t i = 0; i < asks.size(); ++i)
@@ -105,7 +106,7 @@ nb::object attend_asks(EngineHandle& engine, const std::vector<Ask>& asks, nb::h
                        const AttendResults& wanted) {
   const Geometry& geometry = asks[0].layer->geometry();
   const std::int64_t queries = queries_of(asks);
-  const RowsIn given = rows_in(rows, queries);
+  const RowsIn given = rows_in(rows, queries, geometry.selections());
   std::vector<Part> read{{"rows", given.positions.view}, {"rows", given.counts.view}};
   for (const Ask& ask : asks) read.push_back({"queries", ask.queries.view});
   AttendOut result = attend_out(wanted.out, wanted.lse, wanted.return_lse, asks[0].first_array,

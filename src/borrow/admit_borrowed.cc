@@ -163,10 +163,10 @@ Status admit_run_of_index(const Geometry& geometry, VisibleRun run, const LayerV
     return invalid("index", formatted("{} tokens from {} where the layer has {} from {}", index.run.tokens,
                                       index.run.anchor, run.tokens, run.anchor));
   }
-  if (other.group_tokens() != geometry.group_tokens() || other.index_dim() != geometry.index_dim() ||
+  if (other.key_tokens() != geometry.key_tokens() || other.index_dim() != geometry.index_dim() ||
       other.index_dtype() != geometry.index_dtype()) {
-    return invalid("index", formatted("groups of {} x {} {} where {} x {} {} are needed", other.group_tokens(),
-                                      other.index_dim(), dtype_name(other.index_dtype()), geometry.group_tokens(),
+    return invalid("index", formatted("groups of {} x {} {} where {} x {} {} are needed", other.key_tokens(),
+                                      other.index_dim(), dtype_name(other.index_dtype()), geometry.key_tokens(),
                                       geometry.index_dim(), dtype_name(geometry.index_dtype())));
   }
   return {};
@@ -187,11 +187,11 @@ Status admit_panels(const Geometry& geometry, VisibleRun run, const BorrowedTens
     dense *= panels.shape[at];  // admitted: it fits 64 bits
   }
   if (tensors.first_group < 0) return invalid("first_group", formatted("{} is negative", tensors.first_group));
-  const auto end = checked_add(tensors.first_group, geometry.groups(run.tokens));
+  const auto end = checked_add(tensors.first_group, geometry.index_keys(run.tokens));
   if (!end || *end > panels.shape[0] * kPanel) {
     return invalid(
         "panels",
-        formatted("{} of them end before group {} of the run", panels.shape[0], geometry.groups(run.tokens) - 1),
+        formatted("{} of them end before group {} of the run", panels.shape[0], geometry.index_keys(run.tokens) - 1),
         panels.shape[0]);
   }
   if (std::isnan(tensors.panels_max_abs) || tensors.panels_max_abs < 0)

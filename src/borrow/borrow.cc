@@ -94,7 +94,7 @@ Status BorrowedLayer::bind(VisibleRun run, const BorrowedTensors& tensors) {
     view_.damaged = tensors.index->damaged;
   } else if (view_.indexed) {
     panels_[0] = tensors.panels.data;
-    view_.pooled = panel_view(*geometry_, geometry_->groups(run.tokens), tensors, panels_.data());
+    view_.pooled = panel_view(*geometry_, geometry_->index_keys(run.tokens), tensors, panels_.data());
   }
   return {};
 }

@@ -61,7 +61,7 @@ Status admit_ask(const Geometry& geometry, const PoolAsk& ask, std::int64_t row)
     return invalid("raw", formatted("{} slots where {} from {} are needed", slots, ask.run.tokens, ask.first_slot),
                    place);
   if (ask.first_group < 0) return invalid("first_group", formatted("{} is negative", ask.first_group), place);
-  const std::int64_t groups = geometry.groups(ask.run.tokens);
+  const std::int64_t groups = geometry.index_keys(ask.run.tokens);
   if (groups > ask.panels.shape[0] * kPanel)
     return invalid("panels", formatted("{} of them have no place for group {}", ask.panels.shape[0], groups - 1),
                    place);
@@ -88,7 +88,7 @@ float store_lane(const Geometry& geometry, const std::byte* key, std::byte* lane
 bool read_coordinates(const Geometry& geometry, const PoolAsk& ask, const Piece& piece,
                       std::array<Coordinates, kPanel>& at) {
   for (std::int64_t g = 0; g < piece.groups; ++g) {
-    const std::int64_t slot = ask.first_slot + (piece.first_group + g) * geometry.group_tokens();
+    const std::int64_t slot = ask.first_slot + (piece.first_group + g) * geometry.key_tokens();
     for (std::size_t axis = 0; axis < 3; ++axis) {
       std::int64_t position = 0;
       std::memcpy(&position, ask.coordinates.at(static_cast<std::int64_t>(axis), slot), sizeof position);
@@ -100,9 +100,9 @@ bool read_coordinates(const Geometry& geometry, const PoolAsk& ask, const Piece&
 }
 
 void pool_piece(const Geometry& geometry, const float* norm_weight, const PoolAsk& ask, Pooler& pooler, Piece& piece) {
-  const std::int64_t r = geometry.group_tokens();
+  const std::int64_t r = geometry.key_tokens();
   const std::byte* raw = ask.raw.at(ask.first_slot + piece.first_group * r);
-  if (geometry.pooling() == Pooling::kNone) {
+  if (geometry.finished_keys()) {
     for (std::int64_t g = 0; g < piece.groups; ++g) {
       const std::int64_t group = piece.first_group + g;
       piece.largest =
@@ -176,7 +176,7 @@ Result<float> PanelPooler::pool(std::span<const PoolAsk> asks) {
     for (std::size_t i = 0; i < asks.size(); ++i) {
       const auto row = static_cast<std::int64_t>(i);
       if (Status s = admit_ask(geometry_, asks[i], row); !s.ok()) return s;
-      const std::int64_t groups = geometry_.groups(asks[i].run.tokens);
+      const std::int64_t groups = geometry_.index_keys(asks[i].run.tokens);
       for (std::int64_t group = asks[i].first_group; group < groups;) {
         const std::int64_t count = std::min(groups - group, kPanel - group % kPanel);
         pieces.push_back({row, group, count, 0.0f, false});

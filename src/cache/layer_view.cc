@@ -62,7 +62,7 @@ Coordinates LayerView::coordinates(std::int64_t position) const {
 
 PooledKeys LayerView::pooled_up_to(std::int64_t position) const {
   PooledKeys visible = pooled;
-  if (pooled.groups > 0) visible.groups = geometry->groups(position - run.anchor + 1);
+  if (pooled.groups > 0) visible.groups = geometry->index_keys(position - run.anchor + 1);
   return visible;
 }
 

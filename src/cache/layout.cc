@@ -32,7 +32,7 @@ Result<Layout> Layout::make(const Geometry& geometry, const CacheOptions& option
   if (!page_tokens.ok()) return page_tokens.status();
   Layout layout;
   layout.page_tokens = *page_tokens;
-  layout.page_groups = layout.page_tokens / geometry.group_tokens();
+  layout.page_groups = layout.page_tokens / geometry.key_tokens();
   const DType kv = geometry.kv_dtype();
   const DType index = geometry.index_dtype();
   const std::int64_t heads = geometry.kv_heads();
@@ -46,7 +46,7 @@ Result<Layout> Layout::make(const Geometry& geometry, const CacheOptions& option
     if (!options.index_only) {
       at.groups = tokens.add({heads, layout.page_tokens, vector_dims}, kv, &layout.keys_values_bytes);
     }
-    if (layer.indexed && geometry.pooling() != Pooling::kNone) {
+    if (layer.indexed && !geometry.finished_keys()) {
       at.raw = tokens.add({layout.page_tokens, geometry.index_dim()}, index, &layout.raw_bytes);
     }
     if (layer.indexed) at.pooled = pooled.add({layout.page_groups, geometry.index_dim()}, index, &pooled_bytes);

@@ -21,7 +21,7 @@ Result<PoolBuffers> PoolBuffers::make(const Geometry& geometry, const Layout& la
   auto pooler = Pooler::create(geometry, kernels);
   if (!pooler.ok()) return pooler.status();
   PoolBuffers buffers{std::move(*pooler), {}};
-  const std::int64_t tokens = layout.raw_bytes == 0 ? 1 : geometry.group_tokens();
+  const std::int64_t tokens = layout.raw_bytes == 0 ? 1 : geometry.key_tokens();
   const auto raw = checked_product({tokens, geometry.index_dim(), dtype_bytes(geometry.index_dtype())});
   if (!raw)
     return Status::error(Code::kOverflow, "index_dim", "index_dim: the keys of one group do not fit 64-bit sizes");
@@ -40,7 +40,7 @@ StagedSequence::StagedSequence(SequenceId id, Ref<const SequenceState> base, boo
       largest_pooled_(base_->largest_pooled) {}
 
 std::int64_t StagedSequence::groups_of(std::int64_t tokens) const {
-  return store_.layout.pooled_page_bytes == 0 ? 0 : store_.geometry.groups(tokens);
+  return store_.layout.pooled_page_bytes == 0 ? 0 : store_.geometry.index_keys(tokens);
 }
 
 Status StagedSequence::repool(PoolBuffers& buffers) {
@@ -120,7 +120,7 @@ Status StagedSequence::append_claimed(std::int64_t layer, const Incoming& incomi
   if (at.pooled == kAbsent) return {};
   if (at.raw == kAbsent) return write_finished_keys(layer, batch.index_keys, begin, buffers);
   if (Status s = write_raw_keys(batch.index_keys, at.raw, begin); !s.ok()) return s;
-  return pool_closed_groups(layer, geometry.groups(begin), geometry.groups(begin + tokens), buffers);
+  return pool_closed_groups(layer, geometry.index_keys(begin), geometry.index_keys(begin + tokens), buffers);
 }
 
 // Coordinates belong to the token, not to a layer: the first layer that reaches it writes them, the others must agree.
@@ -205,7 +205,7 @@ Status StagedSequence::write_finished_keys(std::int64_t layer, const ConstTensor
 // The raw keys of `groups` groups that lie in one page, or of one group that straddles two, which is gathered.
 const std::byte* StagedSequence::raw_keys(std::int64_t block, std::int64_t group, std::int64_t groups,
                                           PoolBuffers& buffers) const {
-  const std::int64_t r = store_.geometry.group_tokens();
+  const std::int64_t r = store_.geometry.key_tokens();
   const std::int64_t bytes_per_row = row_bytes(store_.geometry.index_dtype(), store_.geometry.index_dim());
   const auto [first, slot] = tokens_.slot(group * r);
   if (slot + groups * r <= store_.layout.page_tokens) return first + block + slot * bytes_per_row;
@@ -229,7 +229,7 @@ Status StagedSequence::check_finite(const std::byte* raw, std::int64_t first_tok
 
 Status StagedSequence::pool_closed_groups(std::int64_t layer, std::int64_t begin, std::int64_t end,
                                           PoolBuffers& buffers) {
-  const std::int64_t r = store_.geometry.group_tokens();
+  const std::int64_t r = store_.geometry.key_tokens();
   const std::int64_t raw_block = store_.layout.layers[static_cast<std::size_t>(layer)].raw;
   const float* weight = store_.norm_weights[static_cast<std::size_t>(layer)].data();
   std::array<Coordinates, kPanel> at;

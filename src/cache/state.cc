@@ -44,7 +44,7 @@ Span span_suffix(Ledger& ledger, const Span& span, std::int64_t dropped, std::in
 
 Ref<const SequenceState> state_prefix(const SequenceState& state, std::int64_t tokens) {
   Store& store = *state.store;
-  const std::int64_t groups = store.layout.pooled_page_bytes == 0 ? 0 : store.geometry.groups(tokens);
+  const std::int64_t groups = store.layout.pooled_page_bytes == 0 ? 0 : store.geometry.index_keys(tokens);
   return SequenceState::make(state.store, {state.run.anchor, tokens},
                              span_prefix(store.bookkeeping_bytes, state.tokens, tokens, store.layout.page_tokens),
                              span_prefix(store.bookkeeping_bytes, state.groups, groups, store.layout.page_groups),
@@ -54,8 +54,8 @@ Ref<const SequenceState> state_prefix(const SequenceState& state, std::int64_t t
 Suffix state_suffix(const SequenceState& state, std::int64_t tokens) {
   Store& store = *state.store;
   const VisibleRun run{state.run.anchor + tokens, state.run.tokens - tokens};
-  const std::int64_t r = store.geometry.group_tokens();
-  const bool pooled = store.layout.pooled_page_bytes > 0 && store.geometry.groups(run.tokens) > 0;
+  const std::int64_t r = store.geometry.key_tokens();
+  const bool pooled = store.layout.pooled_page_bytes > 0 && store.geometry.index_keys(run.tokens) > 0;
   const bool repool = pooled && tokens % r != 0;
   Span tokens_left = span_suffix(store.bookkeeping_bytes, state.tokens, tokens, store.layout.page_tokens);
   Span groups_left;
@@ -88,7 +88,7 @@ LayerView view_layer(const Store& store, std::int64_t layer, VisibleRun run, con
   view.pooled.page_groups = store.layout.page_groups;
   view.pooled.offset_bytes = at.pooled == kAbsent ? 0 : at.pooled;
   view.pooled.first_slot = first_group;
-  view.pooled.groups = at.pooled == kAbsent ? 0 : store.geometry.groups(run.tokens);
+  view.pooled.groups = at.pooled == kAbsent ? 0 : store.geometry.index_keys(run.tokens);
   view.pooled.dim = store.geometry.index_dim();
   view.pooled.dtype = store.geometry.index_dtype();
   view.pooled.max_abs = largest_pooled;

@@ -199,7 +199,7 @@ Status read_sequences(const std::vector<std::int64_t>& rows, CacheFile& out) {
       return corrupt("sequences", s.message(), {row, -1});
     auto token_pages = tokens.next(row, sequence.first_slot, sequence.run.tokens);
     if (!token_pages.ok()) return token_pages.status();
-    const std::int64_t slots = out.layout.pooled_page_bytes == 0 ? 0 : out.geometry.groups(sequence.run.tokens);
+    const std::int64_t slots = out.layout.pooled_page_bytes == 0 ? 0 : out.geometry.index_keys(sequence.run.tokens);
     auto pooled_pages = groups.next(row, sequence.first_group_slot, slots);
     if (!pooled_pages.ok()) return pooled_pages.status();
     sequence.token_pages = *token_pages;

@@ -172,7 +172,7 @@ Result<LoadedPages> load_pages(Store& store, const CacheFile& file, RestoreMode 
 Ref<const SequenceState> make_state(const Ref<Store>& store, const LoadedPages& pages,
                                     const CacheFile::Sequence& sequence) {
   const Layout& layout = store->layout;
-  const std::int64_t groups = layout.pooled_page_bytes == 0 ? 0 : store->geometry.groups(sequence.run.tokens);
+  const std::int64_t groups = layout.pooled_page_bytes == 0 ? 0 : store->geometry.index_keys(sequence.run.tokens);
   Span tokens{make_table(store->bookkeeping_bytes, pages.tokens.pages, sequence.token_pages,
                          sequence.first_slot + sequence.run.tokens, layout.page_tokens),
               sequence.first_slot};

@@ -47,7 +47,7 @@ SavePlan SavePlan::make(const Store& store, std::span<const SavedSequence> seque
     plan.sequences.insert(plan.sequences.end(),
                           {saved.id, state.run.anchor, state.run.tokens, state.tokens.first, state.groups.first});
     tokens.add(state.tokens, state.run.tokens);
-    pooled.add(state.groups, store.layout.pooled_page_bytes == 0 ? 0 : store.geometry.groups(state.run.tokens));
+    pooled.add(state.groups, store.layout.pooled_page_bytes == 0 ? 0 : store.geometry.index_keys(state.run.tokens));
   }
   return plan;
 }

@@ -146,7 +146,9 @@ Result<Capture> admit_capture(const SafetensorsFile& file) {
   capture.index_head_weights = read.optional("index_head_weights", DType::kF32, {queries, g.index_heads()});
   const ConstTensor sinks = read.optional("sinks", DType::kF32, {g.query_heads()});
   capture.queries = read.required("queries", g.kv_dtype(), {queries, g.query_heads(), g.head_dim()});
-  capture.expected_rows = read.optional("expected_rows", DType::kI32, {queries, g.row_capacity()});
+  capture.expected_rows =
+      g.selections() == 1 ? read.optional("expected_rows", DType::kI32, {queries, g.row_capacity()})
+                          : read.optional("expected_rows", DType::kI32, {queries, g.selections(), g.row_capacity()});
   capture.expected_output = read.optional("expected_output", DType::kF32, {queries, g.query_heads(), g.value_dim()});
   if (!read.status().ok()) return read.status();
   if (pooled) capture.index_norm_weight = floats_of(weight);

@@ -105,6 +105,11 @@ Result<GeometryOptions> parse_geometry(std::string_view json) {
     read.number("softmax_scale", scale);
     options.softmax_scale = static_cast<float>(scale);
   }
+  read.word("tail", options.tail, tail_named);
+  read.integer("forced_first", options.forced_first, false);
+  read.integer("forced_newest", options.forced_newest, false);
+  read.boolean("forced_outside", options.forced_outside);
+  read.integer("selections", options.selections, false);
   read.word("pooling", options.pooling, pooling_named);
   read.boolean("relu", options.relu);
   read.word("scale_at", options.scale_at, scale_at_named);

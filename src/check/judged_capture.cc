@@ -161,6 +161,10 @@ Status Judge::output(std::int64_t query, std::span<const std::int32_t> row, std:
 
 Result<std::unique_ptr<JudgedCapture>> judge_with(Capture capture) {
   DefaultFloatEnvironment environment;
+  if (!capture.geometry.is_plain()) {
+    return Status::error(Code::kUnsupported, "geometry",
+                         "geometry: rows of the rule of contract section 2 are judged alone; replay the capture");
+  }
   try {
     auto judge = std::make_unique<Judge>(std::move(capture));
     if (Status s = judge->load(); !s.ok()) return s;

@@ -13,6 +13,14 @@ Status foreign(std::string_view what) {
   return Status::error(Code::kInvalidArgument, "layer", formatted("layer: {}", what));
 }
 
+// The kernels know the rule of contract section 2 alone.
+Status admit_rule(const Geometry& geometry) {
+  if (geometry.is_plain()) return {};
+  return Status::error(
+      Code::kUnsupported, "geometry",
+      "geometry: pooling unit_max, tail group, forced groups and selections are not served on devices");
+}
+
 // The layers as the sequence's cache was made with them.
 std::vector<LayerParameters> parameters_of(const Store& store) {
   std::vector<LayerParameters> layers(store.layout.layers.size());
@@ -26,6 +34,7 @@ std::vector<LayerParameters> parameters_of(const Store& store) {
 }  // namespace
 
 Result<std::shared_ptr<PageAllocator>> DeviceEngine::allocator(const Geometry& geometry, const CacheOptions& options) {
+  if (Status s = admit_rule(geometry); !s.ok()) return s;
   const auto bytes = DeviceMemory::bytes_for(geometry, options);
   if (!bytes.ok()) return bytes.status();
   auto made = DeviceMemory::create(device_, *bytes);
@@ -139,6 +148,7 @@ DeviceEngine::Work* DeviceEngine::find(const Geometry& geometry) const {
 }
 
 Result<std::int64_t> DeviceEngine::scratch_bytes_for(const Geometry& geometry, const StepLimits& limits) const {
+  if (Status s = admit_rule(geometry); !s.ok()) return s;
   return DeviceWorkspace::bytes_for(geometry, limits.visible_tokens, std::max<std::int64_t>(limits.queries, 1));
 }
 
@@ -155,6 +165,7 @@ bool DeviceEngine::holds(const Geometry& geometry, const StepLimits& needed) con
 }
 
 Status DeviceEngine::take(const Geometry& geometry, const StepLimits& limits) {
+  if (Status s = admit_rule(geometry); !s.ok()) return s;
   if (holds(geometry, limits)) return {};
   StepLimits all = limits;
   all.queries = std::max<std::int64_t>(all.queries, 1);
@@ -194,7 +205,7 @@ Status DeviceEngine::run(const PlanBatch& batch) {
   const Status status = workspace.wait();
   if (status.code() != Code::kNotANumber) return status;
   const AskTable::Place place = batch.table.of_query(status.place().row);
-  return nan_at(batch, place.ask, place.number, status.place().index);
+  return nan_at(batch, place.ask, place.number, {.group = status.place().index});
 }
 
 namespace {

@@ -167,7 +167,7 @@ Status DeviceWorkspace::attend(const DeviceSequence& sequence, std::int64_t laye
 Status DeviceWorkspace::Impl::judge_scores() const {
   for (std::int64_t q = 0; nan == NanPolicy::kRefuse && q < planned; ++q) {
     const std::int32_t group = host_first_nan[static_cast<std::size_t>(q)];
-    if (group >= 0) return nan_of(q, group);
+    if (group >= 0) return nan_of(q, {.group = group});
   }
   return {};
 }

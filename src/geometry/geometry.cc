@@ -59,9 +59,34 @@ Status check_relations(const GeometryOptions& o) {
     return invalid("group_tokens",
                    formatted("{} with pooling none, which takes finished keys of single tokens", o.group_tokens));
   }
+  if (o.pooling == Pooling::kMean && o.tail == Tail::kGroup && o.group_tokens > 1 && o.forced_newest == 0) {
+    return invalid("forced_newest", "0 with pooling mean and tail group: a partial group has no pooled key");
+  }
   if (!is_float(o.kv_dtype)) return invalid("kv_dtype", formatted("{} is not a float type", dtype_name(o.kv_dtype)));
   if (!is_float(o.index_dtype)) {
     return invalid("index_dtype", formatted("{} is not a float type", dtype_name(o.index_dtype)));
+  }
+  return {};
+}
+
+Status check_sets(const GeometryOptions& o) {
+  if (static_cast<std::size_t>(o.tail) >= std::size(kTailNames))
+    return invalid("tail", formatted("{} is no tail", static_cast<int>(o.tail)));
+  for (const auto& [name, value] : {NamedExtent{"forced_first", o.forced_first}, {"forced_newest", o.forced_newest}}) {
+    if (value < 0 || value > Geometry::kMaxExtent)
+      return invalid(name, formatted("{} is not in 0..{}", value, Geometry::kMaxExtent));
+  }
+  const std::int64_t forced = o.forced_first + o.forced_newest;
+  if (!o.forced_outside && forced > o.budget_tokens / o.group_tokens) {
+    return invalid("forced_newest",
+                   formatted("{} groups forced inside a budget of {}", forced, o.budget_tokens / o.group_tokens));
+  }
+  if (o.forced_outside && forced > (Geometry::kPositions - o.budget_tokens) / o.group_tokens - 1)
+    return invalid("forced_newest", formatted("{} groups forced beside the budget pass the positions", forced));
+  const NamedExtent shared[] = {{"kv_heads", o.kv_heads}, {"index_heads", o.index_heads}};
+  for (const auto& [name, heads] : shared) {
+    if (o.selections < 1 || heads % o.selections != 0)
+      return invalid("selections", formatted("{} does not divide the {} {}", o.selections, heads, name));
   }
   return {};
 }
@@ -125,7 +150,7 @@ Status check_bytes(const GeometryOptions& o) {
 Result<Geometry> Geometry::admit(GeometryOptions options) {
   DefaultFloatEnvironment environment;
   if (options.value_dim == 0) options.value_dim = options.head_dim;
-  for (auto check : {check_extents, check_relations, check_rotation, check_scalars, check_bytes}) {
+  for (auto check : {check_extents, check_sets, check_relations, check_rotation, check_scalars, check_bytes}) {
     if (Status status = check(options); !status.ok()) return status;
   }
   if (!options.softmax_scale) {
@@ -141,10 +166,18 @@ Result<Geometry> Geometry::admit(GeometryOptions options) {
 }
 
 std::optional<Pooling> pooling_named(std::string_view name) { return numbered<Pooling>(kPoolingNames, name); }
+std::optional<Tail> tail_named(std::string_view name) { return numbered<Tail>(kTailNames, name); }
 std::optional<ScaleAt> scale_at_named(std::string_view name) { return numbered<ScaleAt>(kScaleAtNames, name); }
 
 std::int64_t Geometry::row_width(std::int64_t visible_tokens) const {
-  return visible_tokens <= row_capacity() ? visible_tokens : budget_tokens() + tail_tokens(visible_tokens);
+  if (visible_tokens <= row_capacity()) return visible_tokens;
+  const std::int64_t missing = forced_newest() > 0 ? missing_tokens(visible_tokens) : 0;
+  return row_groups() * group_tokens() - missing + tail_tokens(visible_tokens);
+}
+
+std::int64_t Geometry::scored_keys(std::int64_t visible_tokens) const {
+  if (pooling() != Pooling::kUnitMax) return index_keys(visible_tokens);
+  return visible_tokens - tail_tokens(visible_tokens);
 }
 
 Status Geometry::check_run(VisibleRun run, std::int64_t row) const {

@@ -141,8 +141,60 @@ TEST(GeometryRefuses, SizesThatDoNotFitOneAnother) {
   refuse([](GeometryOptions& o) { o.pooling = Pooling::kNone; }, "group_tokens", "4 with pooling none");
 }
 
+TEST(GeometryRefuses, ForcedGroupsAndSelectionsThatDoNotFit) {
+  refuse([](GeometryOptions& o) { o.forced_first = -1; }, "forced_first", "-1 is not in 0..");
+  refuse([](GeometryOptions& o) { o.forced_newest = kMax; }, "forced_newest", "is not in 0..");
+  refuse([](GeometryOptions& o) { o.forced_first = 512, o.forced_newest = 1; }, "forced_newest",
+         "513 groups forced inside a budget of 512");
+  refuse([](GeometryOptions& o) { o.tail = Tail::kGroup; }, "forced_newest", "a partial group has no pooled key");
+  refuse([](GeometryOptions& o) { o.tail = static_cast<Tail>(2); }, "tail", "2 is no tail");
+  refuse([](GeometryOptions& o) { o.selections = 0; }, "selections", "0 does not divide the 2 kv_heads");
+  refuse([](GeometryOptions& o) { o.selections = 4; }, "selections", "4 does not divide the 2 kv_heads");
+  refuse([](GeometryOptions& o) { o.selections = 2, o.index_heads = 3; }, "selections",
+         "2 does not divide the 3 index_heads");
+  refuse(
+      [](GeometryOptions& o) {
+        o.group_tokens = 1 << 20, o.budget_tokens = 1 << 20, o.forced_newest = 1 << 20, o.forced_outside = true;
+      },
+      "forced_newest", "pass the positions");
+}
+
+// minimax_m3_vl: blocks of 128, 16 of them, the newest forced.
+TEST(Geometry, APartialNewestGroupCountsWithTailGroup) {
+  GeometryOptions options;
+  options.pooling = Pooling::kUnitMax;
+  options.group_tokens = 128;
+  options.tail = Tail::kGroup;
+  options.forced_newest = 1;
+  const Geometry geometry = admit_ok(options);
+  EXPECT_EQ(geometry.row_capacity(), 2048);
+  EXPECT_EQ(geometry.groups(2048), 16);
+  EXPECT_EQ(geometry.groups(2049), 17);
+  EXPECT_EQ(geometry.tail_tokens(2049), 0);
+  EXPECT_EQ(geometry.missing_tokens(2049), 127);
+  EXPECT_EQ(geometry.row_width(2048), 2048);
+  EXPECT_EQ(geometry.row_width(2049), 15 * 128 + 1);
+  EXPECT_EQ(geometry.row_width(2176), 2048);
+  EXPECT_EQ(geometry.index_keys(2049), 2049);
+}
+
+TEST(Geometry, GroupsForcedOutsideOfTheBudgetWidenTheRow) {
+  GeometryOptions options;
+  options.group_tokens = 4;
+  options.budget_tokens = 16;
+  options.forced_first = 1;
+  options.forced_newest = 2;
+  EXPECT_EQ(admit_ok(options).row_capacity(), 19);
+  options.forced_outside = true;
+  const Geometry geometry = admit_ok(options);
+  EXPECT_EQ(geometry.row_groups(), 7);
+  EXPECT_EQ(geometry.row_capacity(), 31);
+  EXPECT_EQ(geometry.row_width(31), 31);
+  EXPECT_EQ(geometry.row_width(33), 29);
+}
+
 TEST(GeometryRefuses, OptionsThatAreNone) {
-  refuse([](GeometryOptions& o) { o.pooling = static_cast<Pooling>(2); }, "pooling", "2 is no pooling");
+  refuse([](GeometryOptions& o) { o.pooling = static_cast<Pooling>(3); }, "pooling", "3 is no pooling");
   refuse([](GeometryOptions& o) { o.scale_at = static_cast<ScaleAt>(4); }, "scale_at", "4 is no place");
   for (const DType dtype : {DType::kI32, DType::kI64, static_cast<DType>(77)}) {
     refuse([&](GeometryOptions& o) { o.kv_dtype = dtype; }, "kv_dtype", "is not a float type");

@@ -21,7 +21,7 @@ namespace {
 constexpr std::int64_t kPanel = PooledKeys::kPanelGroups;
 
 Status admit_norm_weight(const Geometry& geometry, const ConstTensor& weight) {
-  if (geometry.pooling() == Pooling::kNone) return {};
+  if (geometry.finished_keys()) return {};
   if (Status s = admit_view("index_norm_weight", weight, DType::kF32, {geometry.index_dim()}); !s.ok()) return s;
   if (weight.stride_bytes[0] != dtype_bytes(DType::kF32) ||
       reinterpret_cast<std::uintptr_t>(weight.data) % alignof(float) != 0) {
@@ -38,7 +38,7 @@ std::span<const float> as_floats(const ConstTensor& weight) {
 // The coordinates at which a vector of an admitted position is rotated.
 Result<Coordinates> coordinates_at(const Geometry& geometry, std::int64_t position, const Coordinates* given,
                                    std::int64_t row) {
-  if (geometry.rope_axes().empty() || geometry.pooling() == Pooling::kNone) {
+  if (geometry.rope_axes().empty() || geometry.finished_keys()) {
     const auto p = static_cast<std::int32_t>(position);
     return Coordinates{p, p, p};
   }
@@ -123,7 +123,7 @@ Status pool_keys_with(Kernels kernels, const Geometry& geometry, const ConstTens
                       std::int64_t first_position, const Coordinates* coordinates, const Tensor& pooled) {
   DefaultFloatEnvironment environment;
   const std::int64_t dim = geometry.index_dim();
-  const std::int64_t tokens = geometry.group_tokens();
+  const std::int64_t tokens = geometry.key_tokens();
   if (Status s = admit_norm_weight(geometry, norm_weight); !s.ok()) return s;
   if (Status s = admit_view("index_keys", raw, geometry.index_dtype(), {-1, dim}); !s.ok()) return s;
   const std::int64_t groups = raw.shape[0] / tokens;
@@ -174,7 +174,7 @@ float Pooler::pool(const float* norm_weight, const std::byte* raw, std::int64_t 
   const std::int64_t element_bytes = dtype_bytes(geometry_.index_dtype());
   std::array<Coordinates, kPoolGroups> text;
   for (std::int64_t g = 0; at == nullptr && g < groups; ++g) {
-    const auto position = static_cast<std::int32_t>(first_position + g * geometry_.group_tokens());
+    const auto position = static_cast<std::int32_t>(first_position + g * geometry_.key_tokens());
     text[static_cast<std::size_t>(g)] = {position, position, position};
   }
   PoolTask task;
@@ -182,7 +182,7 @@ float Pooler::pool(const float* norm_weight, const std::byte* raw, std::int64_t 
   task.norm_weight = norm_weight;
   task.raw = raw;
   task.stride_bytes = geometry_.index_dim() * element_bytes;
-  task.tokens = geometry_.group_tokens();
+  task.tokens = geometry_.key_tokens();
   task.groups = groups;
   task.at = at == nullptr ? text.data() : at;
   task.scratch = scratch_.data();

@@ -48,10 +48,10 @@ void norm_and_rotate_ref(const Geometry& geometry, std::span<const float> norm_w
 
 void pool_group_ref(const Geometry& geometry, std::span<const float> norm_weight, ConstTensor raw,
                     const Coordinates& at, float* pooled) {
-  const std::int64_t tokens = geometry.group_tokens();
+  const std::int64_t tokens = geometry.key_tokens();
   for (std::int64_t i = 0; i < geometry.index_dim(); ++i) {
     float sum = load_element(raw.at(0, i), raw.dtype);
-    if (geometry.pooling() == Pooling::kNone) {
+    if (geometry.finished_keys()) {
       pooled[i] = sum;
       continue;
     }

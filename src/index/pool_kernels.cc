@@ -48,7 +48,7 @@ const PoolKernels& pool_reference() {
 
 void pool_vector_ref(const Geometry& geometry, std::span<const float> norm_weight, const ConstTensor& raw,
                      const Coordinates& at, float* pooled) {
-  if (raw.shape[0] == geometry.group_tokens()) return pool_group_ref(geometry, norm_weight, raw, at, pooled);
+  if (raw.shape[0] == geometry.key_tokens()) return pool_group_ref(geometry, norm_weight, raw, at, pooled);
   for (std::int64_t i = 0; i < geometry.index_dim(); ++i) pooled[i] = load_element(raw.at(0, i), raw.dtype);
   norm_and_rotate_ref(geometry, norm_weight, at, pooled);
 }

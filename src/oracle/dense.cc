@@ -31,7 +31,7 @@ Status refuse_visible(std::int64_t visible, std::int64_t ceiling) {
 }
 
 Status check_ceiling(const Geometry& geometry, std::int64_t visible) {
-  const std::int64_t ceiling = geometry.budget_tokens() + geometry.group_tokens() - 1;
+  const std::int64_t ceiling = geometry.row_capacity();
   if (visible < 0 || visible > ceiling) return refuse_visible(visible, ceiling);
   return {};
 }

@@ -84,7 +84,7 @@ Status check_entries(const Geometry& geometry, const DenseTokens& tokens, std::s
 Status score_f64(const Geometry& geometry, ConstTensor query, ConstTensor head_weights, ConstTensor pooled,
                  std::span<double> scores) {
   DefaultFloatEnvironment environment;
-  const std::int64_t heads = geometry.index_heads();
+  const std::int64_t heads = geometry.heads_per_selection();
   const std::int64_t dim = geometry.index_dim();
   if (Status s = admit_view("query", query, geometry.index_dtype(), {heads, dim}); !s.ok()) return s;
   if (!left_out(head_weights)) {

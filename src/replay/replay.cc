@@ -13,6 +13,7 @@
 #include "replay/digest.hpp"
 #include "replay/place.hpp"
 #include "replay/verdict.hpp"
+#include "seriatim/score.hpp"
 
 namespace seriatim {
 namespace {
@@ -64,10 +65,11 @@ class Player {
   Status plan_rows() {
     const auto queries = static_cast<std::int64_t>(capture_.query_positions.size());
     out_.queries = queries;
+    out_.selections = geometry_.selections();
     out_.row_capacity = geometry_.row_capacity();
-    out_.rows.assign(static_cast<std::size_t>(queries * out_.row_capacity), kRowPadding);
-    out_.counts.assign(static_cast<std::size_t>(queries), 0);
-    out_.verdicts.resize(static_cast<std::size_t>(queries));
+    out_.rows.assign(static_cast<std::size_t>(rows() * out_.row_capacity), kRowPadding);
+    out_.counts.assign(static_cast<std::size_t>(rows()), 0);
+    out_.verdicts.resize(static_cast<std::size_t>(rows()));
     for (std::int64_t first = 0; first < queries; first += kReplayQueries) {
       const std::int64_t count = std::min(kReplayQueries, queries - first);
       const IndexQueries index{rows_of(capture_.index_queries, first, count),
@@ -110,22 +112,42 @@ class Player {
     std::memcpy(expected_rows_.data(), capture_.expected_rows.data, expected_rows_.size() * sizeof(std::int32_t));
     expected_counts_.resize(out_.counts.size());
     std::vector<float> scores;
-    for (std::int64_t q = 0; q < out_.queries; ++q) {
+    for (std::int64_t row = 0; row < rows(); ++row) {
+      const std::int64_t q = row / out_.selections;
       const VisibleRun run = visible(q);
-      const auto expected = live_part(padded_row(expected_rows_, q));
+      const auto expected = live_part(padded_row(expected_rows_, row));
       const Rows ours = rows_from(out_.rows, out_.counts, 0);
-      const ConstTensor weights =
-          capture_.index_head_weights.empty() ? ConstTensor{} : row_of(capture_.index_head_weights, q);
-      const std::int64_t position = capture_.query_positions[static_cast<std::size_t>(q)];
-      if (Status s = place_->score(row_of(capture_.index_queries, q), weights, position, scores); !s.ok()) return s;
-      out_.verdicts[static_cast<std::size_t>(q)] =
-          judge_row(geometry_, run, ours.row(q), expected, scores, out_.margin);
+      if (Status s = score_row(q, row % out_.selections, scores); !s.ok()) return s;
+      out_.verdicts[static_cast<std::size_t>(row)] =
+          judge_row(geometry_, run, ours.row(row), expected, scores, out_.margin);
       // A row that attention cannot read is compared nowhere else.
       const bool readable = check_ascending(run, expected).ok();
-      expected_counts_[static_cast<std::size_t>(q)] = readable ? static_cast<std::int32_t>(expected.size()) : 0;
+      expected_counts_[static_cast<std::size_t>(row)] = readable ? static_cast<std::int32_t>(expected.size()) : 0;
       report("judge", q + 1, out_.queries);
     }
     return {};
+  }
+
+  // Of all groups of one selection; that of a partial group without a key is 0, and is never read.
+  Status score_row(std::int64_t q, std::int64_t selection, std::vector<float>& scores) const {
+    const std::int64_t tokens = visible(q).tokens;
+    const std::int64_t heads = geometry_.heads_per_selection();
+    const ConstTensor query = rows_of(row_of(capture_.index_queries, q), selection * heads, heads);
+    const ConstTensor weights = capture_.index_head_weights.empty()
+                                    ? ConstTensor{}
+                                    : rows_of(row_of(capture_.index_head_weights, q), selection * heads, heads);
+    const std::int64_t position = capture_.query_positions[static_cast<std::size_t>(q)];
+    std::vector<float> scored;
+    if (Status s = place_->score(query, weights, position, scored); !s.ok()) return s;
+    const auto groups = static_cast<std::size_t>(geometry_.groups(tokens));
+    if (geometry_.pooling() != Pooling::kUnitMax) {
+      scores = std::move(scored);
+      scores.resize(groups);
+      return {};
+    }
+    scored.resize(static_cast<std::size_t>(geometry_.scored_keys(tokens)));
+    scores.assign(groups, 0.0f);
+    return best_of_units(geometry_, scored, scores);
   }
 
   Status compare_outputs() {
@@ -161,10 +183,11 @@ class Player {
   }
 
   Status summarize() {
-    for (std::int64_t q = 0; q < out_.queries; ++q) {
-      const VisibleRun run = visible(q);
-      const std::int64_t grouped = out_.counts[static_cast<std::size_t>(q)] - geometry_.tail_tokens(run.tokens);
-      out_.groups_dropped += geometry_.groups(run.tokens) - grouped / geometry_.group_tokens();
+    const std::int64_t r = geometry_.group_tokens();
+    for (std::int64_t row = 0; row < rows(); ++row) {
+      const std::int64_t tokens = visible(row / out_.selections).tokens;
+      const std::int64_t grouped = out_.counts[static_cast<std::size_t>(row)] - geometry_.tail_tokens(tokens);
+      out_.groups_dropped += geometry_.groups(tokens) - (grouped + r - 1) / r;
     }
     out_.rows_digest = digest({std::as_bytes(std::span(out_.rows)), std::as_bytes(std::span(out_.counts))});
     out_.output_digest = digest({std::as_bytes(std::span(out_.output)), std::as_bytes(std::span(out_.lse))});
@@ -178,12 +201,15 @@ class Player {
     return std::span(capture_.query_positions)
         .subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(count));
   }
-  std::span<const std::int32_t> padded_row(const std::vector<std::int32_t>& rows, std::int64_t q) const {
-    return std::span(rows).subspan(static_cast<std::size_t>(q * out_.row_capacity),
-                                   static_cast<std::size_t>(out_.row_capacity));
+  std::int64_t rows() const { return out_.queries * geometry_.selections(); }
+  std::span<const std::int32_t> padded_row(const std::vector<std::int32_t>& all, std::int64_t row) const {
+    return std::span(all).subspan(static_cast<std::size_t>(row * out_.row_capacity),
+                                  static_cast<std::size_t>(out_.row_capacity));
   }
-  Rows rows_from(std::vector<std::int32_t>& rows, std::vector<std::int32_t>& counts, std::int64_t first) const {
-    return {rows.data() + first * out_.row_capacity, out_.row_capacity, counts.data() + first};
+  // Of the queries from `first` on.
+  Rows rows_from(std::vector<std::int32_t>& all, std::vector<std::int32_t>& counts, std::int64_t first) const {
+    first *= out_.selections;
+    return {all.data() + first * out_.row_capacity, out_.row_capacity, counts.data() + first};
   }
 
   const Capture& capture_;
@@ -218,9 +244,12 @@ Result<Replay> replay(const Capture& capture, const ReplayOptions& options) {
 
 Status write_replay(const std::string& path, const Capture& capture, const Replay& replay) {
   const Geometry& g = capture.geometry;
+  const bool sets = g.selections() > 1;
   const NamedTensor tensors[] = {
-      {"rows", dense_view(replay.rows.data(), DType::kI32, {replay.queries, replay.row_capacity})},
-      {"counts", dense_view(replay.counts.data(), DType::kI32, {replay.queries})},
+      {"rows", sets ? dense_view(replay.rows.data(), DType::kI32, {replay.queries, g.selections(), replay.row_capacity})
+                    : dense_view(replay.rows.data(), DType::kI32, {replay.queries, replay.row_capacity})},
+      {"counts", sets ? dense_view(replay.counts.data(), DType::kI32, {replay.queries, g.selections()})
+                      : dense_view(replay.counts.data(), DType::kI32, {replay.queries})},
       {"output", dense_view(replay.output.data(), DType::kF32, {replay.queries, g.query_heads(), g.value_dim()})},
       {"lse", dense_view(replay.lse.data(), DType::kF32, {replay.queries, g.query_heads()})},
   };

@@ -58,8 +58,13 @@ RowVerdict judge_row(const Geometry& geometry, VisibleRun run, std::span<const s
   std::vector<std::int64_t> differing;
   std::set_symmetric_difference(our_groups.begin(), our_groups.end(), expected_groups.begin(), expected_groups.end(),
                                 std::back_inserter(differing));
+  // Both rows hold the forced groups, whose scores are not read.
+  const std::int64_t newest = geometry.groups(run.tokens) - geometry.forced_newest();
   float cut = INFINITY;
-  for (const std::int64_t group : our_groups) cut = std::min(cut, scores[static_cast<std::size_t>(group)]);
+  for (const std::int64_t group : our_groups) {
+    if (group >= geometry.forced_first() && group < newest)
+      cut = std::min(cut, scores[static_cast<std::size_t>(group)]);
+  }
   double worst = 0.0;
   for (const std::int64_t group : differing) {
     const double distance =

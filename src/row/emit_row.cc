@@ -38,6 +38,11 @@ std::int64_t emit_row(const Geometry& geometry, VisibleRun run, std::span<const 
   const std::int64_t r = geometry.group_tokens();
   const auto anchor = static_cast<std::int32_t>(run.anchor);
   std::int32_t* out = row.data();
+  // The newest group may have less than r tokens.
+  const std::int64_t missing = geometry.missing_tokens(run.tokens);
+  const std::int64_t newest = geometry.groups(run.tokens) - 1;
+  const bool partial = missing > 0 && !groups.empty() && groups.back() == newest;
+  if (partial) groups = groups.first(groups.size() - 1);
   switch (r) {
     case 1:
       out = emit_groups<1>(groups, r, anchor, out);
@@ -49,6 +54,7 @@ std::int64_t emit_row(const Geometry& geometry, VisibleRun run, std::span<const 
       out = emit_groups<0>(groups, r, anchor, out);
       break;
   }
+  if (partial) out = emit_run(run.anchor + newest * r, r - missing, out);
   const std::int64_t tail = geometry.tail_tokens(run.tokens);
   return pad(row, emit_run(run.anchor + run.tokens - tail, tail, out));
 }

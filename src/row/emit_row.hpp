@@ -8,7 +8,8 @@
 
 namespace seriatim {
 
-// Takes   groups strictly ascending and below floor(n / r), min(K, G) of them at most; row of row_capacity() or more
+// Takes   groups strictly ascending and below geometry.groups(n), row_groups() of them at most; row of row_capacity()
+//         or more
 // Gives   as expand_row
 std::int64_t emit_row(const Geometry& geometry, VisibleRun run, std::span<const std::int32_t> groups,
                       std::span<std::int32_t> row);

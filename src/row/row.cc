@@ -21,8 +21,8 @@ Status unordered(std::string_view what, Place place) {
 
 Status admit_groups(const Geometry& geometry, VisibleRun run, std::span<const std::int32_t> groups,
                     std::int64_t query) {
-  if (static_cast<std::int64_t>(groups.size()) > geometry.budget_groups()) {
-    return invalid("groups", formatted("{} exceed the budget of {}", groups.size(), geometry.budget_groups()),
+  if (static_cast<std::int64_t>(groups.size()) > geometry.row_groups()) {
+    return invalid("groups", formatted("{} exceed the budget of {}", groups.size(), geometry.row_groups()),
                    {query, -1});
   }
   const std::int64_t complete = geometry.groups(run.tokens);
@@ -55,7 +55,7 @@ Result<std::int64_t> expand_row(const Geometry& geometry, VisibleRun run, std::s
 
 std::int64_t plan_row_scratch_entries(const Geometry& geometry, std::int64_t visible_tokens) {
   const std::int64_t groups = geometry.groups(visible_tokens);
-  return select_scratch_entries(groups) + std::min(groups, geometry.budget_groups());
+  return select_scratch_entries(groups) + std::min(groups, geometry.row_groups());
 }
 
 Result<std::int64_t> plan_row(const Geometry& geometry, VisibleRun run, std::span<const float> scores, NanPolicy nan,
@@ -71,9 +71,10 @@ Result<std::int64_t> plan_row(const Geometry& geometry, VisibleRun run, std::spa
         formatted("{} entries where {} are needed", scratch.size(), plan_row_scratch_entries(geometry, run.tokens)),
         {query, -1});
   }
-  const auto kept = static_cast<std::size_t>(std::min(groups, geometry.budget_groups()));
+  const auto kept = static_cast<std::size_t>(std::min(groups, geometry.row_groups()));
   const auto chosen = scratch.first(kept);
-  auto count = select_groups(scores, geometry.budget_groups(), nan, scratch.subspan(kept), chosen, query);
+  auto count = select_forced(scores, geometry.budget_groups(), forced_groups(geometry), nan, scratch.subspan(kept),
+                             chosen, query);
   if (!count.ok()) return count.status();
   return expand_row(geometry, run, chosen.first(static_cast<std::size_t>(*count)), row, query);
 }
@@ -116,11 +117,21 @@ Status check_row(const Geometry& geometry, VisibleRun run, std::span<const std::
       return unordered(formatted("entry {} breaks a group of {} tokens", i, r), {query, i});
     }
   }
-  if (grouped % r != 0)
+  const std::int64_t groups = geometry.groups(run.tokens);
+  const auto group_of = [&](std::int64_t i) { return (row[static_cast<std::size_t>(i)] - run.anchor) / r; };
+  const bool partial =
+      grouped % r != 0 && group_of(grouped - 1) == groups - 1 && grouped % r == r - geometry.missing_tokens(run.tokens);
+  if (grouped % r != 0 && !partial)
     return unordered(formatted("the last group holds {} of {} tokens", grouped % r, r), {query, grouped - 1});
-  if (grouped / r > geometry.budget_groups() ||
-      (exact_width && static_cast<std::int64_t>(row.size()) != geometry.row_width(run.tokens))) {
+  const std::int64_t held = grouped / r + (partial ? 1 : 0);
+  const std::int64_t due = std::min(groups, geometry.row_groups());
+  if (held > due || (exact_width && held != due))
     return unordered(formatted("width {} where {} is due", row.size(), geometry.row_width(run.tokens)), {query, -1});
+  const std::int64_t first = std::min(geometry.forced_first(), groups);
+  const std::int64_t newest = std::min(geometry.forced_newest(), groups - first);
+  if (held < first + newest || (first > 0 && group_of((first - 1) * r) != first - 1) ||
+      (newest > 0 && group_of((held - newest) * r) != groups - newest)) {
+    return unordered(formatted("one of the {} first and {} newest groups is missing", first, newest), {query, -1});
   }
   return {};
 }

@@ -66,7 +66,7 @@ void score_into(const ScoreKernels& kernels, ScoreBlock block, std::span<float> 
 Status score_groups(const Geometry& geometry, ConstTensor query, ConstTensor head_weights, const PooledKeys& pooled,
                     std::span<float> scores) {
   DefaultFloatEnvironment environment;
-  const std::int64_t heads = geometry.index_heads();
+  const std::int64_t heads = geometry.heads_per_selection();
   if (Status s = admit_view("index_queries", query, geometry.index_dtype(), {heads, geometry.index_dim()}); !s.ok())
     return s;
   if (!left_out(head_weights)) {
@@ -94,6 +94,22 @@ Status score_groups(const Geometry& geometry, ConstTensor query, ConstTensor hea
     score_into(kernels, block, scores);
   } catch (const std::bad_alloc&) {
     return Status::error(Code::kOutOfMemory, "index_queries", "index_queries: the system refused a copy of one query");
+  }
+  return {};
+}
+
+Status best_of_units(const Geometry& geometry, std::span<const float> unit_scores, std::span<float> scores) {
+  DefaultFloatEnvironment environment;
+  const auto units = static_cast<std::int64_t>(unit_scores.size());
+  const std::int64_t r = geometry.group_tokens();
+  if (static_cast<std::int64_t>(scores.size()) != geometry.groups(units)) {
+    return Status::error(Code::kInvalidArgument, "scores",
+                         formatted("scores: {} entries for {} groups", scores.size(), geometry.groups(units)));
+  }
+  const ScoreKernels& kernels = score_kernels(default_kernels());
+  for (std::size_t g = 0; g < scores.size(); ++g) {
+    const std::int64_t first = static_cast<std::int64_t>(g) * r;
+    scores[g] = kernels.best(unit_scores.data() + first, std::min(r, units - first));
   }
   return {};
 }

@@ -28,6 +28,15 @@ PooledKeys slice(const PooledKeys& pooled, std::int64_t first, std::int64_t grou
   return part;
 }
 
+float best(const float* scores, std::int64_t count) {
+  float most = scores[0];
+  for (std::int64_t i = 1; i < count && !std::isnan(most); ++i) {
+    const bool zeros = most == 0.0f && scores[i] == 0.0f;
+    if (std::isnan(scores[i]) || scores[i] > most || (zeros && std::signbit(most))) most = scores[i];
+  }
+  return most;
+}
+
 void score(const ScoreBlock& block) {
   const Geometry& geometry = *block.geometry;
   const Panels panels(*block.pooled);
@@ -37,7 +46,7 @@ void score(const ScoreBlock& block) {
   if (first >= end) return;
   const PooledKeys part = slice(*block.pooled, first, end - first);
   for (std::int64_t q = 0; q < block.count; ++q) {
-    const std::int64_t heads = geometry.index_heads();
+    const std::int64_t heads = geometry.heads_per_selection();
     const ConstTensor query =
         dense_view(block.queries + q * heads * geometry.index_dim(), DType::kF32, {heads, geometry.index_dim()});
     const ConstTensor weights = block.head_weights == nullptr
@@ -83,7 +92,7 @@ float max_abs_of_panels(const RowKernels& kernels, const PooledKeys& pooled, std
 }
 
 const ScoreKernels& score_reference() {
-  static constexpr ScoreKernels kTable{"reference", pack, score};
+  static constexpr ScoreKernels kTable{"reference", pack, score, best};
   return kTable;
 }
 

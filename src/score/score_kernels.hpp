@@ -54,9 +54,9 @@ class Panels {
 
 struct ScoreBlock {
   const Geometry* geometry = nullptr;
-  std::int64_t count = 0;               // queries
-  const float* queries = nullptr;       // [count][index_heads][index_dim] f32, in the order of `pack`
-  const float* head_weights = nullptr;  // [count][index_heads], or null
+  std::int64_t count = 0;               // queries; each selection of one is a query by itself
+  const float* queries = nullptr;       // [count][heads_per_selection][index_dim] f32, in the order of `pack`
+  const float* head_weights = nullptr;  // [count][heads_per_selection], or null
   const PooledKeys* pooled = nullptr;   // what the block's furthest query sees
   std::int64_t first_panel = 0;         // the panels to score
   std::int64_t panels = 0;
@@ -76,6 +76,8 @@ struct ScoreKernels {
   void (*pack)(const ConstTensor& queries, float* packed);
   // Gives   the scores of every group in the panels, by score_ref's bits.
   void (*score)(const ScoreBlock& block);
+  // The best of `count` scores, one at least: NaN if one of them is, +0 rather than -0.
+  float (*best)(const float* scores, std::int64_t count);
 };
 
 const ScoreKernels& score_kernels(Kernels kernels);

@@ -29,7 +29,7 @@ void score_ref(const Geometry& geometry, ConstTensor query, ConstTensor head_wei
   for (std::int64_t g = 0; g < pooled.groups; ++g) {
     const std::byte* key = pooled.group(g);
     float sum = 0.0f;
-    for (std::int64_t h = 0; h < geometry.index_heads(); ++h) {
+    for (std::int64_t h = 0; h < geometry.heads_per_selection(); ++h) {
       float dot = 0.0f;
       for (std::int64_t i = 0; i < geometry.index_dim(); ++i) {
         dot = fma32(load_element(query.at(h, i), query.dtype), load_element(key + i * stride, pooled.dtype), dot);

@@ -104,7 +104,7 @@ class Scorer {
         panels_(*block.pooled),
         finish_(*block.geometry),
         dim_(block.geometry->index_dim()),
-        heads_(block.geometry->index_heads()),
+        heads_(block.geometry->heads_per_selection()),
         rows_(block.count * heads_) {}
 
   void run() const {
@@ -289,7 +289,28 @@ void pack(const ConstTensor& queries, float* packed) {
   }
 }
 
-SERIATIM_KERNEL_TABLE(ScoreKernels, score_table, pack, score)
+// As integers, in the order of floats: NaN of either sign is told by its magnitude.
+float best(const float* scores, std::int64_t count) {
+  const hn::ScalableTag<std::int32_t> d;
+  const hn::RebindToFloat<decltype(d)> floats;
+  using VI = hn::Vec<decltype(d)>;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const VI magnitude = hn::Set(d, 0x7fffffff);
+  VI best = hn::Set(d, std::numeric_limits<std::int32_t>::min());
+  VI largest = hn::Zero(d);
+  const auto take = [&](VI bits) HWY_ATTR {
+    best = hn::Max(best, hn::Xor(bits, hn::And(hn::ShiftRight<31>(bits), magnitude)));
+    largest = hn::Max(largest, hn::And(bits, magnitude));
+  };
+  std::int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) take(hn::BitCast(d, hn::LoadU(floats, scores + i)));
+  for (; i < count; ++i) take(hn::BitCast(d, hn::Set(floats, scores[i])));
+  if (hn::GetLane(hn::MaxOfLanes(d, largest)) > 0x7f800000) return std::numeric_limits<float>::quiet_NaN();
+  const std::int32_t key = hn::GetLane(hn::MaxOfLanes(d, best));
+  return std::bit_cast<float>(key < 0 ? key ^ 0x7fffffff : key);
+}
+
+SERIATIM_KERNEL_TABLE(ScoreKernels, score_table, pack, score, best)
 
 #endif  // SERIATIM_HAS_SIMD
 

@@ -36,5 +36,9 @@ const SelectKernels& select_reference();
 Result<std::int64_t> select_with(Kernels kernels, std::span<const float> scores, std::int64_t keep, NanPolicy nan,
                                  std::span<std::int32_t> scratch, std::span<std::int32_t> chosen,
                                  std::int64_t row = -1);
+// select_forced by the given kernels.
+Result<std::int64_t> select_with(Kernels kernels, std::span<const float> scores, std::int64_t keep, ForcedGroups forced,
+                                 NanPolicy nan, std::span<std::int32_t> scratch, std::span<std::int32_t> chosen,
+                                 std::int64_t row = -1);
 
 }  // namespace seriatim

@@ -283,5 +283,62 @@ TEST_F(SelectRefuses, MoreGroupsThanPositionsCanCountBeforeReadingAny) {
   }
 }
 
+// Every kernel; the scores of forced groups are NaN, so that reading one would be refused.
+Groups select_forced_by_all(std::vector<float> scores, std::int64_t keep, ForcedGroups forced) {
+  const auto groups = static_cast<std::int64_t>(scores.size());
+  for (std::int64_t g = 0; g < groups; ++g) {
+    if (g < forced.first || g >= groups - forced.newest) scores[static_cast<std::size_t>(g)] = kNaN;
+  }
+  Groups first;
+  for (const Kernels& kernels : Kernels::available()) {
+    Groups scratch(static_cast<std::size_t>(select_scratch_entries(groups)), kGarbage);
+    Groups chosen(static_cast<std::size_t>(std::min(forced.most(keep), groups)), kGarbage);
+    const auto count = select_with(kernels, scores, keep, forced, NanPolicy::kRefuse, scratch, chosen);
+    EXPECT_TRUE(count.ok()) << count.status().message();
+    chosen.resize(count.ok() ? static_cast<std::size_t>(*count) : 0);
+    if (first.empty()) first = chosen;
+    EXPECT_EQ(chosen, first) << kernels.name();
+  }
+  return first;
+}
+
+TEST(SelectForced, InsideIsPlainSelectionOverScoresOfInfinity) {
+  for (const test::Spread spread : test::kSpreads) {
+    for (const std::int64_t groups : {1, 2, 5, 40, 700}) {
+      auto scores = test::scores_of(spread, groups, 3);
+      for (float& score : scores) score = std::min(score, 1e30f);
+      for (const ForcedGroups forced : {ForcedGroups{1, 0}, {0, 1}, {2, 3}}) {
+        auto raised = scores;
+        for (std::int64_t g = 0; g < groups; ++g) {
+          if (g < forced.first || g >= groups - forced.newest) raised[static_cast<std::size_t>(g)] = kInfinity;
+        }
+        for (const std::int64_t keep : {5, 6, 20, 1000})
+          EXPECT_EQ(select_forced_by_all(scores, keep, forced), select(raised, keep)) << groups << ", " << keep;
+      }
+    }
+  }
+}
+
+TEST(SelectForced, OutsideLeavesTheBudgetToTheOthers) {
+  const std::vector<float> scores{9, 1, 5, 5, 2, 7};
+  EXPECT_EQ(select_forced_by_all(scores, 2, {1, 1, true}), (Groups{0, 2, 3, 5}));
+  EXPECT_EQ(select_forced_by_all(scores, 0, {1, 1, true}), (Groups{0, 5}));
+  EXPECT_EQ(select_forced_by_all(scores, 9, {4, 4, true}), (Groups{0, 1, 2, 3, 4, 5}));
+}
+
+TEST(SelectForced, WhatDoesNotFitIsRefused) {
+  const std::vector<float> scores{1, 2, kNaN, 4, 5};
+  Groups scratch(5), chosen(5);
+  const auto refused = [&](std::int64_t keep, ForcedGroups forced) {
+    return select_forced(scores, keep, forced, NanPolicy::kRefuse, scratch, chosen, 7).status();
+  };
+  expect_refused(refused(2, {2, 1}), Code::kInvalidArgument, "forced", {7, -1}, "3 groups inside a budget of 2");
+  expect_refused(refused(2, {-1, 1}), Code::kInvalidArgument, "forced", {7, -1}, "-1 first");
+  expect_refused(refused(-1, {0, 1, true}), Code::kInvalidArgument, "keep", {7, -1}, "-1 is negative");
+  expect_refused(refused(3, {1, 1}), Code::kNotANumber, "scores", {7, 2}, "group 2 of row 7");
+  chosen.resize(3);
+  expect_refused(refused(2, {1, 1, true}), Code::kInvalidArgument, "chosen", {7, -1}, "3 entries for 4 groups");
+}
+
 }  // namespace
 }  // namespace seriatim

@@ -22,6 +22,10 @@ Status admit_borders(const ShardedLayer& layer, int rank, int ranks) {
   const auto invalid = [](std::string_view what) {
     return Status::error(Code::kInvalidArgument, "layer", formatted("layer: {}", what));
   };
+  if (!layer.local.geometry->is_plain()) {
+    return Status::error(Code::kUnsupported, "geometry",
+                         "geometry: ranks share rows of the rule of contract section 2 alone");
+  }
   const std::vector<std::int64_t>& borders = layer.borders;
   if (borders.size() != static_cast<std::size_t>(ranks) + 1)
     return invalid(formatted("{} borders for {} ranks", borders.size(), ranks));

@@ -190,7 +190,7 @@ class ShardedPlan {
     }
     if (first.nan_group < 0) return {};
     const AskTable::Place at = table_.of_query(first.nan_query);
-    return at_ask(nan_of(at.number, first.nan_group), at.ask, asks_.size());
+    return at_ask(nan_of(at.number, {.group = first.nan_group}), at.ask, asks_.size());
   }
 
   // The top-K of all ranks' top-Ks: candidates lie in ascending groups, so that ties fall as in one process.

@@ -6,6 +6,7 @@
 
 #include "attend/attend_admit.hpp"
 #include "base/admit.hpp"
+#include "base/checked.hpp"
 #include "base/format.hpp"
 #include "base/overlap.hpp"
 #include "step/first_fault.hpp"
@@ -52,7 +53,7 @@ namespace {
 
 Status admit_queries(const LayerView& layer, const IndexQueries& queries) {
   const Geometry& geometry = *layer.geometry;
-  if (layer.pooled.groups != geometry.groups(layer.run.tokens)) {
+  if (layer.pooled.groups != geometry.index_keys(layer.run.tokens)) {
     return invalid("layer", "it has no index; attend over the rows of one that has");
   }
   if (Status s = admit_view("index_queries", queries.queries, geometry.index_dtype(),
@@ -101,9 +102,10 @@ Status admit_plan(std::span<const PlanAsk> asks, const Rows& rows, AskTable& tab
   if (table.queries() > 0 && (rows.positions == nullptr || rows.counts == nullptr || rows.stride < capacity)) {
     return invalid("rows", formatted("no memory, or a stride of {} where {} is needed", rows.stride, capacity));
   }
-  const std::int64_t queries = table.queries();
-  return admit_apart("rows", dense_view(static_cast<void*>(rows.positions), DType::kI32, {queries, rows.stride}),
-                     "their counts", dense_view(static_cast<void*>(rows.counts), DType::kI32, {queries}));
+  const auto all = checked_product({table.queries(), asks.front().layer->geometry->selections()});
+  if (!all) return Status::error(Code::kOverflow, "rows", "rows: their number does not fit 64 bits");
+  return admit_apart("rows", dense_view(static_cast<void*>(rows.positions), DType::kI32, {*all, rows.stride}),
+                     "their counts", dense_view(static_cast<void*>(rows.counts), DType::kI32, {*all}));
 }
 
 Status admit_attend_asks(std::span<const AttendAsk> asks, const ConstRows& rows, AskTable& table) {
@@ -146,21 +148,25 @@ Status admit_biases(const ConstRows& rows, std::int64_t query, std::int64_t numb
 }  // namespace
 
 Status admit_rows(const AttendBatch& batch, Executor& executor) {
+  const std::int64_t selections = batch.geometry().selections();
   const auto admit_one = [&](std::int64_t query) -> Status {
     const AskTable::Place place = batch.table.of_query(query);
     const AttendAsk& ask = batch.asks[place.ask];
-    const std::int32_t count = batch.rows.counts[query];
-    if (count < 0 || count > batch.rows.stride) {
-      return invalid("rows", formatted("a count of {} in a stride of {}", count, batch.rows.stride),
-                     {place.number, -1});
-    }
     const VisibleRun run = visible_run(*ask.layer, ask.queries.positions[static_cast<std::size_t>(place.number)]);
-    if (Status s = admit_attend(*ask.layer, run, row_of(ask.queries.queries, place.number), batch.rows.row(query),
-                                place.number);
-        !s.ok()) {
-      return s;
+    for (std::int64_t row = query * selections; row < (query + 1) * selections; ++row) {
+      const std::int32_t count = batch.rows.counts[row];
+      if (count < 0 || count > batch.rows.stride) {
+        return invalid("rows", formatted("a count of {} in a stride of {}", count, batch.rows.stride),
+                       {place.number, -1});
+      }
+      if (Status s = admit_attend(*ask.layer, run, row_of(ask.queries.queries, place.number), batch.rows.row(row),
+                                  place.number);
+          !s.ok()) {
+        return s;
+      }
+      if (Status s = admit_biases(batch.rows, row, place.number); !s.ok()) return s;
     }
-    return admit_biases(batch.rows, query, place.number);
+    return Status();
   };
   FirstFault fault;
   const auto look_at = [&](std::int64_t query, int) {
@@ -169,7 +175,7 @@ Status admit_rows(const AttendBatch& batch, Executor& executor) {
   // Few are looked at sooner than others could be woken.
   constexpr std::int64_t kFewElements = std::int64_t{1} << 17;
   const Geometry& geometry = batch.geometry();
-  const std::int64_t each = geometry.query_heads() * geometry.head_dim() + geometry.row_capacity();
+  const std::int64_t each = geometry.query_heads() * geometry.head_dim() + selections * geometry.row_capacity();
   for_units(batch.table.queries() < kFewElements / each ? serial_executor() : executor, batch.table.queries(), look_at);
   if (fault.place() == FirstFault::kNone) return {};
   return at_ask(admit_one(fault.place()), batch.table.of_query(fault.place()).ask, batch.asks.size());

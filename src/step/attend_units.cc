@@ -14,10 +14,12 @@ void note_overflow(const AttendBatch& batch, std::int64_t query, const BlockQuer
   if (done.overflow >= 0) overflow.note(query * batch.geometry().query_heads() + done.overflow);
 }
 
-// `query` of all asks' queries, which is the ask's `number`th.
-BlockQuery block_query(const AttendBatch& batch, const AttendAsk& ask, std::int64_t number, std::int64_t query) {
-  BlockQuery one{row_of(ask.queries.queries, number), batch.rows.row(query), row_of(batch.output, query), {}, -1,
-                 batch.rows.row_biases(query)};
+// `query` of all asks' queries, which is the ask's `number`th, as a kv head sees it.
+BlockQuery block_query(const AttendBatch& batch, const AttendAsk& ask, std::int64_t number, std::int64_t query,
+                       std::int64_t kv_head) {
+  const std::int64_t row = batch.row_of(query, kv_head);
+  BlockQuery one{row_of(ask.queries.queries, number), batch.rows.row(row), row_of(batch.output, query), {}, -1,
+                 batch.rows.row_biases(row)};
   if (!batch.lse.empty()) {
     one.lse = {reinterpret_cast<float*>(batch.lse.at(query)), static_cast<std::size_t>(batch.geometry().query_heads())};
   }
@@ -26,17 +28,19 @@ BlockQuery block_query(const AttendBatch& batch, const AttendAsk& ask, std::int6
 
 // One query alone, and whose it is.
 struct OneQuery {
-  OneQuery(const AttendBatch& batch, std::int64_t number) : OneQuery(batch, number, batch.table.of_query(number)) {}
-  AttendBlock block(std::int64_t kv_head, WorkerScratch& scratch) {
+  OneQuery(const AttendBatch& batch, std::int64_t number, std::int64_t head)
+      : OneQuery(batch, number, head, batch.table.of_query(number)) {}
+  AttendBlock block(WorkerScratch& scratch) {
     return {ask.layer, kv_head, {&query, 1}, ask.queries.sinks, scratch.attend.data()};
   }
 
   const AttendAsk& ask;
+  const std::int64_t kv_head;
   BlockQuery query;
 
  private:
-  OneQuery(const AttendBatch& batch, std::int64_t number, AskTable::Place place)
-      : ask(batch.asks[place.ask]), query(block_query(batch, ask, place.number, number)) {}
+  OneQuery(const AttendBatch& batch, std::int64_t number, std::int64_t head, AskTable::Place place)
+      : ask(batch.asks[place.ask]), kv_head(head), query(block_query(batch, ask, place.number, number, head)) {}
 };
 
 struct HeadPart {
@@ -72,15 +76,16 @@ class BlockTask final : public Task {
   void perform(std::int64_t unit, int worker) override {
     const AskTable::Place place = batch_.table.of_block(unit / kv_heads_);
     const AskPart& part = batch_.table[place.ask];
+    const std::int64_t kv_head = unit % kv_heads_;
     const std::int64_t first = place.number * block_;
     const std::int64_t count = std::min(block_, part.queries - first);
     std::array<std::span<const std::int32_t>, kMostBlockQueries> rows;
     for (std::int64_t i = 0; i < count; ++i)
-      rows[static_cast<std::size_t>(i)] = batch_.rows.row(part.first_query + first + i);
+      rows[static_cast<std::size_t>(i)] = batch_.rows.row(batch_.row_of(part.first_query + first + i, kv_head));
     const bool together =
         count > 1 && !work_.kernels.is_reference() && worth_sharing({rows.data(), static_cast<std::size_t>(count)});
     const std::int64_t at_once = together ? count : 1;
-    for (std::int64_t i = 0; i < count; i += at_once) attend(place.ask, first + i, at_once, unit % kv_heads_, worker);
+    for (std::int64_t i = 0; i < count; i += at_once) attend(place.ask, first + i, at_once, kv_head, worker);
   }
 
   const FirstFault& overflow() const { return overflow_; }
@@ -91,7 +96,7 @@ class BlockTask final : public Task {
     const std::int64_t query = batch_.table[number].first_query + first;
     std::array<BlockQuery, kMostBlockQueries> queries;
     for (std::int64_t i = 0; i < count; ++i)
-      queries[static_cast<std::size_t>(i)] = block_query(batch_, ask, first + i, query + i);
+      queries[static_cast<std::size_t>(i)] = block_query(batch_, ask, first + i, query + i, kv_head);
     float* scratch = work_.workers[static_cast<std::size_t>(worker)].attend.data();
     kernels_.attend_block(
         {ask.layer, kv_head, {queries.data(), static_cast<std::size_t>(count)}, ask.queries.sinks, scratch});
@@ -111,9 +116,11 @@ class BlockTask final : public Task {
 bool is_small(const AttendBatch& batch) {
   constexpr std::int64_t kSmallFlops = std::int64_t{1} << 20;  // some microseconds
   std::int64_t entries = 0;
-  for (std::int64_t q = 0; q < batch.table.queries(); ++q) entries += batch.rows.counts[q];
   const Geometry& geometry = batch.geometry();
-  return 2 * entries * geometry.query_heads() * (geometry.head_dim() + geometry.value_dim()) < kSmallFlops;
+  for (std::int64_t row = 0; row < batch.table.queries() * geometry.selections(); ++row)
+    entries += batch.rows.counts[row];
+  return 2 * entries * (geometry.query_heads() / geometry.selections()) * (geometry.head_dim() + geometry.value_dim()) <
+         kSmallFlops;
 }
 
 // Whether pairs of a query and a kv head are too few, or too uneven, to keep every worker busy.
@@ -141,8 +148,8 @@ class HeadTask final : public Task {
     const std::int64_t pair = unit / parts_;
     const std::int64_t query = pair / geometry.kv_heads();
     const HeadPart part = part_of_heads(geometry, unit % parts_, parts_);
-    OneQuery one(batch_, query);
-    AttendBlock block = one.block(pair % geometry.kv_heads(), work_.workers[static_cast<std::size_t>(worker)]);
+    OneQuery one(batch_, query, pair % geometry.kv_heads());
+    AttendBlock block = one.block(work_.workers[static_cast<std::size_t>(worker)]);
     block.first_head = part.first;
     block.heads = part.heads;
     attend_kernels(work_.kernels).attend_block(block);
@@ -177,8 +184,8 @@ class SplitTask final : public Task {
 
   static bool serves(const AttendBatch& batch, const HostScratch& work) {
     if (!too_few_pairs(batch, work)) return false;
-    for (std::int64_t q = 0; q < batch.table.queries(); ++q) {
-      if (batch.rows.counts[q] == 0) return false;
+    for (std::int64_t row = 0; row < batch.table.queries() * batch.geometry().selections(); ++row) {
+      if (batch.rows.counts[row] == 0) return false;
     }
     return true;
   }
@@ -226,7 +233,7 @@ class SplitTask final : public Task {
 
  private:
   std::int64_t splits(std::int64_t pair) const {
-    return (batch_.rows.counts[pair / kv_heads_] + kSplitEntries - 1) / kSplitEntries;
+    return (batch_.rows.counts[batch_.row_of(pair / kv_heads_, pair % kv_heads_)] + kSplitEntries - 1) / kSplitEntries;
   }
 
   // All pairs' splits are numbered through. Calls call(block, pair, first, count, partials) for what lies in
@@ -239,8 +246,8 @@ class SplitTask final : public Task {
       const std::int64_t from = std::max(begin, base);
       const std::int64_t to = std::min(end, base + splits(pair));
       if (pair < first_pair || from >= to) continue;
-      OneQuery one(batch_, pair / kv_heads_);
-      AttendBlock block = one.block(pair % kv_heads_, work_.workers[static_cast<std::size_t>(worker)]);
+      OneQuery one(batch_, pair / kv_heads_, pair % kv_heads_);
+      AttendBlock block = one.block(work_.workers[static_cast<std::size_t>(worker)]);
       call(block, pair, from - base, to - from, partials_ + (from - begin_) * partial_floats_);
     }
   }

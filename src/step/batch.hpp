@@ -28,8 +28,7 @@ struct PlanBatch {
   }
   // Where everything complete fits the budget the set is known, unless NaN groups must be found to be left out.
   bool needs_scores(std::int64_t visible_tokens) const {
-    return candidates != nullptr || nan == NanPolicy::kExclude ||
-           geometry().groups(visible_tokens) > geometry().budget_groups();
+    return candidates != nullptr || nan == NanPolicy::kExclude || visible_tokens > geometry().row_capacity();
   }
 };
 
@@ -41,6 +40,10 @@ struct AttendBatch {
   Tensor lse;  // or empty
 
   const Geometry& geometry() const { return *asks.front().layer->geometry; }
+  // Which of all rows a kv head reads for a query.
+  std::int64_t row_of(std::int64_t query, std::int64_t kv_head) const {
+    return query * geometry().selections() + geometry().selection_of(kv_head);
+  }
 };
 
 // The queries of one ask, the partials of some splits of their rows.
@@ -68,8 +71,14 @@ struct FoldBatch {
 // What an overflow is called.
 Status overflow_of(std::int64_t query, std::int64_t head);
 Status overflow_at(const AttendBatch& batch, std::int64_t query, std::int64_t head);
-// What a NaN score is called.
-Status nan_of(std::int64_t query, std::int64_t group);
-Status nan_at(const PlanBatch& batch, std::size_t ask, std::int64_t query, std::int64_t group);
+// Where a NaN score is.
+struct NanPlace {
+  std::int64_t group = -1;
+  std::int64_t unit = -1;  // of the query's visible units, with pooling `unit_max`
+  std::int64_t selection = 0;
+};
+// What it is called.
+Status nan_of(std::int64_t query, const NanPlace& place, std::int64_t selections = 1);
+Status nan_at(const PlanBatch& batch, std::size_t ask, std::int64_t query, const NanPlace& place);
 
 }  // namespace seriatim

@@ -49,28 +49,34 @@ Status admit_partials(const Geometry& geometry, std::int64_t queries, std::int64
 
 void account(const PlanBatch& batch, WorkDone& done) {
   const Geometry& geometry = batch.geometry();
+  const std::int64_t r = geometry.group_tokens();
   done.queries += batch.table.queries();
   for (std::size_t a = 0; a < batch.asks.size(); ++a) {
     for (std::int64_t q = 0; q < batch.table[a].queries; ++q) {
       const std::int64_t visible = batch.run_of(a, q).tokens;
-      const std::int64_t width = batch.rows.counts[batch.table[a].first_query + q];
-      done.dense_rows += width == visible ? 1 : 0;
-      done.groups_scored += batch.needs_scores(visible) ? geometry.groups(visible) : 0;
-      done.groups_selected += (width - geometry.tail_tokens(visible)) / geometry.group_tokens();
-      done.row_tokens += width;
+      for (std::int64_t s = 0; s < geometry.selections(); ++s) {
+        const std::int64_t width = batch.rows.counts[(batch.table[a].first_query + q) * geometry.selections() + s];
+        done.dense_rows += width == visible ? 1 : 0;
+        done.groups_scored += batch.needs_scores(visible) ? geometry.scored_keys(visible) : 0;
+        done.groups_selected += (width - geometry.tail_tokens(visible) + r - 1) / r;
+        done.row_tokens += width;
+      }
     }
   }
 }
 
 }  // namespace
 
-Status nan_of(std::int64_t query, std::int64_t group) {
-  return Status::error(Code::kNotANumber, "scores", formatted("scores: group {} of query {} is NaN", group, query),
-                       {query, group});
+Status nan_of(std::int64_t query, const NanPlace& place, std::int64_t selections) {
+  const std::string unit = place.unit < 0 ? "" : formatted("unit {} in ", place.unit);
+  const std::string selection = selections == 1 ? "" : formatted(", selection {}", place.selection);
+  return Status::error(Code::kNotANumber, "scores",
+                       formatted("scores: {}group {} of query {}{} is NaN", unit, place.group, query, selection),
+                       {query, place.group});
 }
 
-Status nan_at(const PlanBatch& batch, std::size_t ask, std::int64_t query, std::int64_t group) {
-  return at_ask(nan_of(query, group), ask, batch.asks.size());
+Status nan_at(const PlanBatch& batch, std::size_t ask, std::int64_t query, const NanPlace& place) {
+  return at_ask(nan_of(query, place, batch.geometry().selections()), ask, batch.asks.size());
 }
 
 Status overflow_of(std::int64_t query, std::int64_t head) {
@@ -169,6 +175,10 @@ Status Engine::Impl::plan_candidates(std::span<const PlanAsk> asks, NanPolicy na
   if (Status s = make_table(asks.size()); !s.ok()) return s;
   if (Status s = admit_plan_asks(asks, table_); !s.ok()) return s;
   const PlanBatch batch{asks, table_, nan, {}, &candidates};
+  if (!batch.geometry().is_plain()) {
+    return Status::error(Code::kUnsupported, "geometry",
+                         "geometry: candidates of a part are those of the rule of contract section 2 alone");
+  }
   const bool memory = candidates.groups != nullptr && candidates.scores != nullptr && candidates.counts != nullptr;
   if (table_.queries() > 0 && (!memory || candidates.stride < batch.geometry().budget_groups())) {
     return Status::error(Code::kInvalidArgument, "candidates",

@@ -12,11 +12,13 @@
 namespace seriatim {
 namespace {
 
-// A split past the row's end.
-void write_empty(const Geometry& geometry, float* partial) {
+// A split past the row's end, as one kv head has it.
+void write_empty(const Geometry& geometry, std::int64_t kv_head, float* partial) {
   const PartialParts<float> parts(geometry, partial);
-  std::fill(parts.max, parts.den, -std::numeric_limits<float>::infinity());
-  std::fill(parts.den, partial + attend_partial_floats(geometry), 0.0f);
+  const std::int64_t first = kv_head * geometry.heads_per_kv();
+  std::fill_n(parts.max + first, geometry.heads_per_kv(), -std::numeric_limits<float>::infinity());
+  std::fill_n(parts.den + first, geometry.heads_per_kv(), 0.0f);
+  std::fill_n(parts.sums + first * geometry.value_dim(), geometry.heads_per_kv() * geometry.value_dim(), 0.0f);
 }
 
 float* spare_of(const Geometry& geometry, WorkerScratch& worker) {
@@ -36,14 +38,14 @@ void attend_partials_of(const PartialBatch& batch, HostScratch& work) {
     const std::int64_t query = place / batch.splits;
     const std::int64_t split = batch.first_split + place % batch.splits;
     float* partial = batch.partials.data() + place * attend_partial_floats(geometry);
-    BlockQuery one{row_of(ask.queries.queries, query), batch.asked.rows.row(query), {}, {}, -1,
-                   batch.asked.rows.row_biases(query)};
-    if (split * kSplitEntries >= static_cast<std::int64_t>(one.row.size())) {
-      if (unit % kv_heads == 0) write_empty(geometry, partial);
-      return;
-    }
+    const std::int64_t kv_head = unit % kv_heads;
+    const std::int64_t row = batch.asked.row_of(query, kv_head);
+    BlockQuery one{row_of(ask.queries.queries, query), batch.asked.rows.row(row), {}, {}, -1,
+                   batch.asked.rows.row_biases(row)};
+    if (split * kSplitEntries >= static_cast<std::int64_t>(one.row.size()))
+      return write_empty(geometry, kv_head, partial);
     WorkerScratch& scratch = work.workers[static_cast<std::size_t>(worker)];
-    kernels.split_partial({ask.layer, unit % kv_heads, {&one, 1}, {}, scratch.attend.data()}, split,
+    kernels.split_partial({ask.layer, kv_head, {&one, 1}, {}, scratch.attend.data()}, split,
                           spare_of(geometry, scratch), partial);
   });
 }

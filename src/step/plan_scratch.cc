@@ -20,11 +20,13 @@ PlanShape plan_shape(const Geometry& geometry, std::int64_t max_visible_tokens, 
   PlanShape shape;
   // Whole panels: group 0 may stand in any lane of the first one.
   shape.score_stride = (geometry.groups(max_visible_tokens) + 2 * (kLanes - 1)) / kLanes * kLanes;
+  const std::int64_t query_scores = geometry.selections() * shape.score_stride;
   const std::int64_t query_floats = geometry.index_heads() * geometry.index_dim();
   const std::int64_t most_queries = std::clamp<std::int64_t>(kBlockQueryBytes / 4 / query_floats, 1, kBlockQueries);
-  shape.block_queries = std::clamp<std::int64_t>(kBlockScoreFloats / shape.score_stride, 1, most_queries);
+  shape.block_queries = std::clamp<std::int64_t>(kBlockScoreFloats / query_scores, 1, most_queries);
   // No smaller for fewer visible tokens, which may put more queries in a block.
-  shape.score_floats = std::max(shape.score_stride, std::min(most_queries * shape.score_stride, kBlockScoreFloats));
+  shape.score_floats = std::max(query_scores, std::min(most_queries * query_scores, kBlockScoreFloats));
+  if (geometry.pooling() == Pooling::kUnitMax) shape.unit_floats = most_queries * geometry.selections() * kUnitScores;
   shape.query_floats = most_queries * query_floats;
   shape.weight_floats = most_queries * geometry.index_heads();
   shape.edge_bytes = score_edge_bytes(geometry);
@@ -38,6 +40,7 @@ void PlanScratch::grow(const PlanShape& shape) {
     if (buffer.size() < entries) buffer = AlignedBuffer<T>(entries);
   };
   grow_to(scores, shape.score_floats);
+  grow_to(units, shape.unit_floats);
   grow_to(queries, shape.query_floats);
   grow_to(head_weights, shape.weight_floats);
   grow_to(edge, shape.edge_bytes);
@@ -46,13 +49,14 @@ void PlanScratch::grow(const PlanShape& shape) {
 }
 
 std::int64_t PlanScratch::bytes() const {
-  return (scores.size() + queries.size() + head_weights.size() + planned.size()) * 4 + edge.size() + screen.bytes();
+  return (scores.size() + units.size() + queries.size() + head_weights.size() + planned.size()) * 4 + edge.size() +
+         screen.bytes();
 }
 
 bool PlanScratch::holds(const PlanShape& shape) const {
-  return scores.size() >= shape.score_floats && queries.size() >= shape.query_floats &&
-         head_weights.size() >= shape.weight_floats && edge.size() >= shape.edge_bytes &&
-         planned.size() >= shape.planned_ints && screen.holds(shape.screen);
+  return scores.size() >= shape.score_floats && units.size() >= shape.unit_floats &&
+         queries.size() >= shape.query_floats && head_weights.size() >= shape.weight_floats &&
+         edge.size() >= shape.edge_bytes && planned.size() >= shape.planned_ints && screen.holds(shape.screen);
 }
 
 }  // namespace seriatim

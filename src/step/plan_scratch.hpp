@@ -10,11 +10,15 @@
 
 namespace seriatim {
 
+// With pooling `unit_max` the scores of so many units of every selection of a block are there at once.
+inline constexpr std::int64_t kUnitScores = 256;
+
 // Entries of one worker's scratch.
 struct PlanShape {
   std::int64_t block_queries = 1;  // that share a pass
   std::int64_t score_stride = 0;   // from one query's scores to the next's
-  std::int64_t score_floats = 0;   // [block_queries][score_stride] or more
+  std::int64_t score_floats = 0;   // [block_queries][selections][score_stride] or more
+  std::int64_t unit_floats = 0;    // scores of units on their way to those of groups
   std::int64_t query_floats = 0;   // [block_queries][index_heads][index_dim] or more
   std::int64_t weight_floats = 0;  // [block_queries][index_heads] or more
   std::int64_t edge_bytes = 0;     // one panel
@@ -22,7 +26,7 @@ struct PlanShape {
   ScreenShape screen;              // empty where nothing is screened
 
   std::int64_t bytes() const {
-    return (score_floats + query_floats + weight_floats + planned_ints) * 4 + edge_bytes + screen.bytes();
+    return (score_floats + unit_floats + query_floats + weight_floats + planned_ints) * 4 + edge_bytes + screen.bytes();
   }
 };
 
@@ -47,6 +51,7 @@ struct PlanScratch {
   std::int64_t bytes() const;
 
   AlignedBuffer<float> scores;
+  AlignedBuffer<float> units;
   AlignedBuffer<float> queries;
   AlignedBuffer<float> head_weights;
   AlignedBuffer<std::byte> edge;

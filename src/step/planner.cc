@@ -64,13 +64,13 @@ class Planner {
   PlanShape shape_of(const AskPart& part) const { return plan_shape(geometry_, part.visible_tokens); }
 
   // 0 where none of the queries needs scores.
-  std::int64_t groups_of(std::size_t ask, std::int64_t first, std::int64_t count) const {
-    std::int64_t groups = 0;
+  std::int64_t keys_of(std::size_t ask, std::int64_t first, std::int64_t count) const {
+    std::int64_t keys = 0;
     for (std::int64_t q = first; q < first + count; ++q) {
       const std::int64_t visible = batch_.run_of(ask, q).tokens;
-      if (batch_.needs_scores(visible)) groups = std::max(groups, geometry_.groups(visible));
+      if (batch_.needs_scores(visible)) keys = std::max(keys, geometry_.scored_keys(visible));
     }
-    return groups;
+    return keys;
   }
 
   struct Part {
@@ -94,7 +94,7 @@ class Planner {
             shape_of(batch_.table[part.ask]),
             part.first,
             part.count,
-            groups_of(part.ask, part.first, part.count),
+            keys_of(part.ask, part.first, part.count),
             scratch};
   }
   QueryBlock block_at(std::int64_t block, PlanScratch& scratch) const { return block_of(part_of(block), scratch); }
@@ -102,9 +102,9 @@ class Planner {
   // Multiplications and additions, and what writing the rows costs in their stead.
   std::int64_t work_of(std::int64_t block) const {
     const Part part = part_of(block);
-    const std::int64_t scored = groups_of(part.ask, part.first, part.count);
-    return part.count *
-           (2 * scored * geometry_.index_heads() * geometry_.index_dim() + kFlopsPerEntry * geometry_.row_capacity());
+    const std::int64_t scored = keys_of(part.ask, part.first, part.count);
+    return part.count * (2 * scored * geometry_.index_heads() * geometry_.index_dim() +
+                         kFlopsPerEntry * geometry_.selections() * geometry_.row_capacity());
   }
   bool is_large(std::int64_t block) const { return kBlocksPerWorker * workers() * work_of(block) > all_work_; }
   std::int64_t workers() const { return work_.concurrency(); }
@@ -116,7 +116,7 @@ class Planner {
     const auto fair = [&](std::int64_t unit, int worker) {
       each(unit % 2 == 0 ? unit / 2 : blocks() - 1 - unit / 2, worker);
     };
-    if (all_work_ >= kPartFlops) return for_units(work_.executor, blocks(), fair);
+    if (all_work_ >= kStretchFlops) return for_units(work_.executor, blocks(), fair);
     for (std::int64_t unit = 0; unit < blocks(); ++unit) fair(unit, 0);
   }
 
@@ -125,7 +125,7 @@ class Planner {
     const std::uint64_t left = screen(block, together());
     if (left == 0) return {};
     score_together(block);
-    if (batch_.nan == NanPolicy::kRefuse && block.groups() > 0) {
+    if (batch_.nan == NanPolicy::kRefuse && block.needs_scores()) {
       for_units(work_.executor, block.count(), [&](std::int64_t index, int) { note_nan(block, index); });
       if (const std::int64_t query = nan_scores_.place(); query != FirstFault::kNone) return refuse_nan(query);
     }
@@ -176,9 +176,9 @@ class Planner {
   bool approximate(const QueryBlock& block, ScreenedBlock& screened, Workers alone) const {
     if (!screened.pack()) return false;
     if (alone) {
-      screened.score(0, block.panels(), scratch(*alone));
+      screened.score(0, block.parts(), scratch(*alone));
     } else {
-      for_panels(block.panels(), block.panel_flops() / 2, [&](std::int64_t first, std::int64_t panels, int worker) {
+      for_parts(block.parts(), block.part_flops() / 2, [&](std::int64_t first, std::int64_t panels, int worker) {
         screened.score(first, panels, scratch(worker));
       });
     }
@@ -223,22 +223,22 @@ class Planner {
     return true;
   }
 
-  // Calls each(first_panel, panels, worker) for parts of `panels` that are worth a worker's while.
+  // Calls each(first, count, worker) for stretches of `parts` that are worth a worker's while.
   template <typename Each>
-  void for_panels(std::int64_t panels, std::int64_t panel_flops, const Each& each) const {
-    const std::int64_t fair = workers() == 1 ? panels : panels / (kPartsPerWorker * workers());
-    const std::int64_t part = (std::max(fair, kPartFlops / panel_flops) / kPartPanels + 1) * kPartPanels;
-    for_units(work_.executor, (panels + part - 1) / part,
-              [&](std::int64_t unit, int worker) { each(unit * part, std::min(part, panels - unit * part), worker); });
+  void for_parts(std::int64_t parts, std::int64_t part_flops, const Each& each) const {
+    const std::int64_t fair = workers() == 1 ? parts : parts / (kStretchesPerWorker * workers());
+    const std::int64_t stretch = (std::max(fair, kStretchFlops / part_flops) / kStretchParts + 1) * kStretchParts;
+    for_units(work_.executor, (parts + stretch - 1) / stretch, [&](std::int64_t unit, int worker) {
+      each(unit * stretch, std::min(stretch, parts - unit * stretch), worker);
+    });
   }
 
   void score_together(const QueryBlock& block) const {
-    if (block.groups() == 0) return;
+    if (!block.needs_scores()) return;
     block.pack();
     block.scratch().done.key_bytes += block.key_bytes();
-    for_panels(block.panels(), block.panel_flops(), [&](std::int64_t first, std::int64_t panels, int worker) {
-      block.score(first, panels, scratch(worker).edge.data());
-    });
+    for_parts(block.parts(), block.part_flops(),
+              [&](std::int64_t first, std::int64_t parts, int worker) { block.score(first, parts, scratch(worker)); });
   }
 
   void write_rows(const QueryBlock& block, std::uint64_t left, Workers alone) const {
@@ -248,7 +248,7 @@ class Planner {
   void plan_alone(const QueryBlock& block, int worker) const {
     const std::uint64_t left = screen(block, worker);
     if (left == 0) return;
-    if (block.groups() > 0) {
+    if (block.needs_scores()) {
       block.pack();
       block.score_all();
       block.scratch().done.key_bytes += block.key_bytes();
@@ -260,7 +260,7 @@ class Planner {
     for (std::size_t a = 0; a < batch_.asks.size(); ++a) batch_.table[a].largest_key = largest_key(a);
     for_blocks([&](std::int64_t b, int worker) {
       const QueryBlock block = block_at(b, scratch(worker));
-      if (block.groups() == 0) return;
+      if (!block.needs_scores()) return;
       block.pack();
       if (block.cannot_overflow(batch_.table[block.ask()].largest_key)) return;
       block.score_all();
@@ -273,27 +273,23 @@ class Planner {
     const PooledKeys& pooled = batch_.asks[ask].layer->pooled;
     if (std::isfinite(pooled.max_abs)) return pooled.max_abs;
     PooledKeys seen = pooled;
-    seen.groups = groups_of(ask, 0, batch_.table[ask].queries);
+    seen.groups = keys_of(ask, 0, batch_.table[ask].queries);
     if (seen.groups == 0) return 0.0f;
     for (WorkerScratch& worker : work_.workers) worker.plan.largest = 0.0f;
-    for_panels(Panels(seen).count(), Panels::kLanes * geometry_.index_dim(),
-               [&](std::int64_t first, std::int64_t panels, int worker) {
-                 PlanScratch& own = scratch(worker);
-                 own.largest = larger_magnitude(own.largest,
-                                                max_abs_of_panels(row_kernels_, seen, first, panels, own.edge.data()));
-               });
+    for_parts(Panels(seen).count(), Panels::kLanes * geometry_.index_dim(),
+              [&](std::int64_t first, std::int64_t panels, int worker) {
+                PlanScratch& own = scratch(worker);
+                own.largest = larger_magnitude(own.largest,
+                                               max_abs_of_panels(row_kernels_, seen, first, panels, own.edge.data()));
+              });
     float largest = 0.0f;
     for (const WorkerScratch& worker : work_.workers) largest = larger_magnitude(largest, worker.plan.largest);
     return largest;
   }
 
-  std::span<const float> scores_of(const QueryBlock& block, std::int64_t index) const {
-    return block.scores(index, geometry_.groups(batch_.run_of(block.ask(), block.first() + index).tokens));
-  }
-
   void note_nan(const QueryBlock& block, std::int64_t index) {
     const std::int64_t query = block.first() + index;
-    if (batch_.needs_scores(batch_.run_of(block.ask(), query).tokens) && block.has_nan(scores_of(block, index)))
+    if (batch_.needs_scores(batch_.run_of(block.ask(), query).tokens) && block.has_nan(index))
       nan_scores_.note(batch_.table[block.ask()].first_query + query);
   }
 
@@ -302,33 +298,36 @@ class Planner {
     const QueryBlock block = block_of({place.ask, place.number, 1}, scratch(0));
     block.pack();
     block.score_all();
-    const auto scores = scores_of(block, 0);
-    const std::int64_t group =
-        std::find_if(scores.begin(), scores.end(), [](float s) { return std::isnan(s); }) - scores.begin();
-    return nan_at(batch_, place.ask, place.number, group);
+    return nan_at(batch_, place.ask, place.number, block.find_nan(0));
   }
 
   void write_row(const QueryBlock& block, std::int64_t index, int worker) const {
     const VisibleRun run = batch_.run_of(block.ask(), block.first() + index);
-    if (batch_.candidates != nullptr) {
-      return write_candidates(scores_of(block, index), query_at(block, index), scratch(worker));
+    const std::int64_t groups = geometry_.groups(run.tokens);
+    if (batch_.candidates != nullptr)
+      return write_candidates(block.scores(index, 0, groups), query_at(block, index), scratch(worker));
+    for (std::int64_t s = 0; s < geometry_.selections(); ++s) {
+      const std::span<std::int32_t> row = row_at(block, index, s);
+      put_row(block, index,
+              batch_.needs_scores(run.tokens)
+                  ? emit_row(geometry_, run, select(block.scores(index, s, groups), scratch(worker)), row)
+                  : emit_dense_row(run, row),
+              s);
     }
-    const std::span<std::int32_t> row = row_at(block, index);
-    put_row(block, index,
-            batch_.needs_scores(run.tokens)
-                ? emit_row(geometry_, run, select(scores_of(block, index), scratch(worker)), row)
-                : emit_dense_row(run, row));
   }
 
   std::int64_t query_at(const QueryBlock& block, std::int64_t index) const {
     return batch_.table[block.ask()].first_query + block.first() + index;
   }
-  std::span<std::int32_t> row_at(const QueryBlock& block, std::int64_t index) const {
-    const Rows& rows = batch_.rows;
-    return {rows.positions + query_at(block, index) * rows.stride, static_cast<std::size_t>(rows.stride)};
+  std::int64_t number_at(const QueryBlock& block, std::int64_t index, std::int64_t selection) const {
+    return query_at(block, index) * geometry_.selections() + selection;
   }
-  void put_row(const QueryBlock& block, std::int64_t index, std::int64_t count) const {
-    batch_.rows.counts[query_at(block, index)] = static_cast<std::int32_t>(count);
+  std::span<std::int32_t> row_at(const QueryBlock& block, std::int64_t index, std::int64_t selection = 0) const {
+    const Rows& rows = batch_.rows;
+    return {rows.positions + number_at(block, index, selection) * rows.stride, static_cast<std::size_t>(rows.stride)};
+  }
+  void put_row(const QueryBlock& block, std::int64_t index, std::int64_t count, std::int64_t selection = 0) const {
+    batch_.rows.counts[number_at(block, index, selection)] = static_cast<std::int32_t>(count);
   }
 
   void write_candidates(std::span<const float> scores, std::int64_t query, PlanScratch& scratch) const {
@@ -348,17 +347,17 @@ class Planner {
   std::span<const std::int32_t> select(std::span<const float> scores, PlanScratch& scratch) const {
     const std::span<std::int32_t> planned(scratch.planned.data(), static_cast<std::size_t>(scratch.planned.size()));
     const std::span<std::int32_t> chosen =
-        planned.first(std::min(scores.size(), static_cast<std::size_t>(geometry_.budget_groups())));
+        planned.first(std::min(scores.size(), static_cast<std::size_t>(geometry_.row_groups())));
     // No error is left: NaN has been looked for, and there is room.
-    const std::int64_t count = *select_with(work_.kernels, scores, geometry_.budget_groups(), batch_.nan,
-                                            planned.subspan(chosen.size()), chosen);
+    const std::int64_t count = *select_with(work_.kernels, scores, geometry_.budget_groups(), forced_groups(geometry_),
+                                            batch_.nan, planned.subspan(chosen.size()), chosen);
     return chosen.first(static_cast<std::size_t>(count));
   }
 
   static constexpr std::int64_t kBlocksPerWorker = 2;  // of a fair share: a larger block is divided itself
-  static constexpr std::int64_t kPartsPerWorker = 4;
-  static constexpr std::int64_t kPartPanels = 4;  // parts are multiples of what the kernels read at once
-  static constexpr std::int64_t kPartFlops = std::int64_t{1} << 20;  // some microseconds
+  static constexpr std::int64_t kStretchesPerWorker = 4;
+  static constexpr std::int64_t kStretchParts = 4;  // stretches are multiples of what the kernels read at once
+  static constexpr std::int64_t kStretchFlops = std::int64_t{1} << 20;  // some microseconds
   static constexpr std::int64_t kFlopsPerEntry = 16;
 
   const PlanBatch& batch_;

@@ -43,7 +43,7 @@ Result<Screening> chosen_screening() {
 }
 
 bool may_screen(Screening screening, Kernels kernels, const Geometry& geometry) {
-  if (screening == Screening::kOff) return false;
+  if (screening == Screening::kOff || !geometry.is_plain()) return false;
   if (geometry.index_dim() > kScreenMostDims || geometry.index_heads() > kScreenMostHeads) return false;
   return screening == Screening::kOn || screen_gain(kernels) >= kLeastGain;
 }
@@ -128,7 +128,7 @@ Picked ScreenedBlock::pick(std::int64_t index, std::int64_t groups, PlanScratch&
                   block_.head_weights(index),
                   &block_.pooled(),
                   worker.screen.gathered.data()};
-  task.reach.scores = block_.scores(index, groups);
+  task.reach.scores = block_.scores(index, 0, groups);
   task.reach.norms = shared.screen.norms.data() + panels_.lead();
   task.reach.errors = shared.screen.errors.data() + panels_.lead();
   task.reach.bound = shared.screen.bounds.data()[index];

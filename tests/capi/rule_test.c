@@ -180,6 +180,40 @@ static void a_geometry_tells_every_field(void) {
   seriatim_geometry_destroy(geometry);
 }
 
+// minimax_m3_vl in small: blocks of 4, the newest forced and partial.
+static void blocks_and_forced_groups_are_options(void) {
+  const float scores[4] = {1.0f, 3.0f, 2.0f, NAN};
+  int32_t scratch[16], row[8];
+  int64_t count = -1;
+  seriatim_row_shape shape;
+  seriatim_geometry_options options, got;
+  seriatim_geometry* geometry = NULL;
+  seriatim_geometry_options_init(&options);
+  CHECK(options.selections == 1 && options.tail == SERIATIM_TAIL_RAW && options.forced_newest == 0);
+  options.group_tokens = 4;
+  options.budget_tokens = 8;
+  options.pooling = SERIATIM_POOLING_UNIT_MAX;
+  options.tail = SERIATIM_TAIL_GROUP;
+  options.forced_newest = 1;
+  options.selections = 2;
+  CHECK_OK(seriatim_geometry_create(&options, &geometry, &error));
+  seriatim_geometry_options_init(&got);
+  CHECK_OK(seriatim_geometry_get(geometry, &got, &error));
+  CHECK(got.selections == 2 && got.tail == SERIATIM_TAIL_GROUP && got.forced_newest == 1 && got.forced_first == 0);
+  CHECK_OK(seriatim_geometry_row_shape(geometry, 14, &shape, &error));
+  CHECK(shape.groups == 4 && shape.tail_tokens == 0 && shape.row_capacity == 8 && shape.row_width == 6);
+  CHECK_OK(
+      seriatim_plan_row(geometry, 100, 14, scores, 4, SERIATIM_NAN_REFUSE, scratch, 16, row, 8, -1, &count, &error));
+  CHECK(count == 6 && row[0] == 104 && row[3] == 107 && row[4] == 112 && row[5] == 113 && row[6] == -1);
+  CHECK_OK(seriatim_check_row(geometry, 100, 14, row, count, 1, -1, &error));
+  seriatim_geometry_destroy(geometry);
+  options.forced_first = 2;
+  CHECK_FAILS(seriatim_geometry_create(&options, &geometry, &error), SERIATIM_INVALID_ARGUMENT, "forced_newest");
+  options.forced_first = 0;
+  options.tail = 2;
+  CHECK_FAILS(seriatim_geometry_create(&options, &geometry, &error), SERIATIM_INVALID_ARGUMENT, "tail");
+}
+
 int main(void) {
   seriatim_geometry* geometry;
   seriatim_error_init(&error);
@@ -191,6 +225,7 @@ int main(void) {
   queries_are_prepared(geometry);
   the_library_says_what_it_is();
   a_geometry_tells_every_field();
+  blocks_and_forced_groups_are_options();
   seriatim_geometry_destroy(geometry);
   return checks_end();
 }

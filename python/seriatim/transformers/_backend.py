@@ -26,6 +26,10 @@ class BatchLayer:
     def row_capacity(self):
         return self.geometry.row_capacity
 
+    @property
+    def selections(self):
+        return self.geometry.selections
+
     def pool(self, first, last, pooled_groups, raw, coordinates, panels):
         """Of every sequence the groups after those that are pooled. Gives the largest magnitude that was written."""
         return self._pooler.pool(first, last, pooled_groups, raw, coordinates, panels)

@@ -5,14 +5,14 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from . import latent, pooled_latent, qwen4_exp
+from . import latent, minimax_m3, pooled_latent, qwen4_exp
 from .._core import Group
 from ._backend import Engine
 from .attention import ATTENTION_NAME, register
 from .refusal import Unsupported, name_arguments
 
 # Each knows the text models of its families and how to hook them.
-KINDS = (qwen4_exp, latent, pooled_latent)
+KINDS = (qwen4_exp, latent, pooled_latent, minimax_m3)
 FAMILIES = tuple(name for kind in KINDS for name in kind.NAMES)
 
 

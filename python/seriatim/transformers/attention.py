@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from . import latent, sharded
+from . import latent, minimax_m3, sharded
 from ._backend import check_finite
 from .refusal import Unsupported
 from .runs import Runs, make_run_mask
@@ -27,8 +27,8 @@ class Seen(NamedTuple):
     queries: torch.Tensor  # [B, S, heads, head_dim]
     keys: torch.Tensor  # [B, kv_heads, T, head_dim]
     values: torch.Tensor
-    rows: torch.Tensor  # [B, S, row capacity] slots, -1 past each count
-    counts: torch.Tensor  # [B, S]
+    rows: torch.Tensor  # [B, S, row capacity] slots, -1 past each count; of row sets [B, S, selections, row capacity]
+    counts: torch.Tensor  # [B, S], or [B, S, selections]
     output: torch.Tensor  # [B, S, heads, value_dim]
     head_weights: torch.Tensor | None = None  # [B, S, index_heads] f32
     sinks: torch.Tensor | None = None  # [heads]
@@ -52,6 +52,12 @@ def attend(module, query, key, value, attention_mask, scaling=None, dropout=0.0,
     hook = getattr(module, "seriatim_hook", None)
     if isinstance(hook, latent.LatentHook):
         return attend_latent(module, query, key, attention_mask, dropout, **kwargs), None
+    if isinstance(hook, minimax_m3.BlockHook):
+        check_arguments(dropout, kwargs)
+        output, seen = minimax_m3.attend(module, query, key, value, attention_mask)
+        if hook.watch is not None and seen is not None:
+            hook.watch(Seen(module, *seen))
+        return output, None
     work = hook.take() if hook is not None else None
     if work is None:
         raise Unsupported(

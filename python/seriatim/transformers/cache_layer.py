@@ -1,4 +1,4 @@
-"""The layer of a DynamicCache that an enabled model turns a DynamicIndexedLayer into.
+"""The layer of a DynamicCache that an enabled model turns a layer with index keys into.
 
 Transformers' cache stays the owner of keys, values and raw index keys, with the attributes and the meaning it gives
 them, so that everything that knows a DynamicIndexedLayer (generate, crop, beams, an eager model afterwards) finds one.
@@ -81,30 +81,18 @@ class PooledStore:
         return type(self), (self.panels.clone(), self.max_abs, list(self.written))
 
 
-class SeriatimIndexedLayer(DynamicIndexedLayer):
-    """A DynamicIndexedLayer that grows in place and keeps pooled keys."""
+class PooledBeside:
+    """What a cache layer keeps beside its index keys: the pooled keys of closed groups, in the order of scoring."""
 
     _store: PooledStore | None
 
-    def __init__(self, **kwargs):
-        super().__init__(**kwargs)
-        self._growing_keys, self._growing_values = GrowingTensor(2), GrowingTensor(2)
-        self._growing_index = GrowingTensor(1)
-        self._forget_pooled()
+    def _indexed(self):
+        """The tensor that holds the index keys: another one there makes pooled keys stale."""
+        return self.indexer_keys
 
-    @classmethod
-    def adopt(cls, layer):
-        """What `layer` holds, without a copy."""
-        adopted = cls()
-        adopted.__dict__.update(layer.__dict__)
-        return adopted
-
-    def __copy__(self):
-        # Two layers must not write behind the same tokens: the copy makes a store of its own.
-        copied = type(self).adopt(self)
-        copied._growing_keys, copied._growing_values = GrowingTensor(2), GrowingTensor(2)
-        copied._growing_index = GrowingTensor(1)
-        return copied
+    def _raw(self):
+        """The index keys [B, T, index_dim], or None."""
+        return self._indexed()
 
     @property
     def panels(self):
@@ -117,64 +105,29 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
     def padding(self):
         """(first, last) of every sequence: slots before and after held no tokens when the model last ran. [] if not
         known."""
-        held = 0 if self.indexer_keys is None or self.indexer_keys.numel() == 0 else self.indexer_keys.shape[1]
+        raw = self._raw()
+        held = 0 if raw is None or raw.numel() == 0 else raw.shape[1]
         if held == 0:
             return []
         return [(first, last if last < min(held, self._slots) else held) for first,
                 last in zip(self._pooled_first, self._last)]
 
-    def update(self, key_states, value_states, *args, **kwargs):
-        check_finite("keys", key_states)
-        check_finite("values", value_states)
-        if torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad):
-            return super().update(key_states, value_states, *args, **kwargs)
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        self.keys = self._growing_keys.append(self.keys, key_states)
-        self.values = self._growing_values.append(self.values, value_states)
-        return self.keys, self.values
-
-    def update_indexer(self, indexer_key_states):
-        check_finite("index_keys", indexer_key_states)
-        ours = self._pooled_from is self.indexer_keys
-        if torch.is_grad_enabled() and indexer_key_states.requires_grad:
-            return super().update_indexer(indexer_key_states)
-        if not self.is_indexer_initialized:
-            self.lazy_initialization_indexer(indexer_key_states)
-        self.indexer_keys = self._growing_index.append(self.indexer_keys, indexer_key_states)
-        if ours:
-            self._pooled_from = self.indexer_keys
-        return self.indexer_keys
-
-    def reset(self):
-        super().reset()
-        self.__dict__.update(type(self)().__dict__)
-
-    def crop(self, tokens_to_remove):
-        ours = self._pooled_from is self.indexer_keys
-        super().crop(tokens_to_remove)
-        if ours and self.indexer_keys is not None and self.panels is not None:
-            tokens = self.indexer_keys.shape[1]
+    def _crop_pooled(self, operation, tokens_to_remove):
+        ours = self._pooled_from is self._indexed()
+        operation(tokens_to_remove)
+        if ours and self._indexed() is not None and self.panels is not None:
+            tokens = self._raw().shape[1]
             self._pooled_groups = [
                 max(0, min(groups, (tokens - first) // self._group_tokens)) for groups,
                 first in zip(self._pooled_groups, self._pooled_first)
             ]
-            self._pooled_from = self.indexer_keys
+            self._pooled_from = self._indexed()
         else:
             self._pooled_from = None
 
-    def reorder_cache(self, beam_idx):
-        self._with_pooled(super().reorder_cache, beam_idx, lambda rows: rows.index_select(0, beam_idx.to(rows.device)))
-
-    def batch_repeat_interleave(self, repeats):
-        self._with_pooled(super().batch_repeat_interleave, repeats, lambda rows: rows.repeat_interleave(repeats, dim=0))
-
-    def batch_select_indices(self, indices):
-        self._with_pooled(super().batch_select_indices, indices, lambda rows: rows[indices, ...])
-
     def _with_pooled(self, operation, argument, on_rows):
         """An operation on the rows of the batch, and the same on the rows of the pooled keys."""
-        ours = self._pooled_from is self.indexer_keys and self._store is not None
+        ours = self._pooled_from is self._indexed() and self._store is not None
         operation(argument)
         if not ours:
             return self._forget_pooled()
@@ -184,21 +137,22 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
         ).T.tolist()
         self._store = PooledStore(on_rows(self.panels), self.panels_max_abs, written)
         self._pooled_groups, self._pooled_first, self._last = groups, first, last
-        self._pooled_from = self.indexer_keys
+        self._pooled_from = self._indexed()
 
     def _forget_pooled(self):
         self._store = None
         self._pooled_groups = []  # per sequence
         self._pooled_first = []  # the slot that its groups count from
         self._last, self._slots = [], 0  # the slot after its last token, of so many
-        self._pooled_from = None  # the indexer_keys that they were made of; another tensor there makes them stale
+        self._pooled_from = None  # the index keys that they were made of; another tensor there makes them stale
         self._group_tokens = 0
 
     def pool(self, native, group_tokens, runs, positions):
         """Pools the groups that are complete and not pooled yet. Afterwards `panels` holds every complete group."""
-        raw = self.indexer_keys
+        raw = self._raw()
         batch_size = raw.shape[0]
-        if self._pooled_from is not raw or len(self._pooled_groups) != batch_size or self._group_tokens != group_tokens:
+        stale = self._pooled_from is not self._indexed() or len(self._pooled_groups) != batch_size
+        if stale or self._group_tokens != group_tokens:
             self._forget_pooled()
             self._pooled_groups, self._pooled_first = [0] * batch_size, list(runs.first)
             self._group_tokens = group_tokens
@@ -214,7 +168,7 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
             self._store.max_abs = max(self._store.max_abs, largest)
             self._store.written = [new if new > old else was for was, old,
                                    new in zip(self._store.written, kept, groups)]
-        self._pooled_groups, self._pooled_first, self._pooled_from = groups, list(runs.first), raw
+        self._pooled_groups, self._pooled_first, self._pooled_from = groups, list(runs.first), self._indexed()
         self._last, self._slots = list(runs.last), raw.shape[1]
 
     def _make_room(self, kept, groups, raw):
@@ -234,3 +188,72 @@ class SeriatimIndexedLayer(DynamicIndexedLayer):
 
     def _index_dim(self, raw):
         return raw.shape[2]
+
+
+class GrowingLayer(PooledBeside):
+    """Before a DynamicLayer with index keys: it grows in place and keeps pooled keys."""
+
+    INDEX_AXIS = 1  # of the index keys' tensor, along which tokens follow each other
+
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self._growing_keys, self._growing_values = GrowingTensor(2), GrowingTensor(2)
+        self._growing_index = GrowingTensor(self.INDEX_AXIS)
+        self._forget_pooled()
+
+    @classmethod
+    def adopt(cls, layer):
+        """What `layer` holds, without a copy."""
+        adopted = cls()
+        adopted.__dict__.update(layer.__dict__)
+        return adopted
+
+    def __copy__(self):
+        # Two layers must not write behind the same tokens: the copy makes a store of its own.
+        copied = type(self).adopt(self)
+        copied._growing_keys, copied._growing_values = GrowingTensor(2), GrowingTensor(2)
+        copied._growing_index = GrowingTensor(self.INDEX_AXIS)
+        return copied
+
+    def update(self, key_states, value_states, *args, **kwargs):
+        check_finite("keys", key_states)
+        check_finite("values", value_states)
+        if torch.is_grad_enabled() and (key_states.requires_grad or value_states.requires_grad):
+            return super().update(key_states, value_states, *args, **kwargs)
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+        self.keys = self._growing_keys.append(self.keys, key_states)
+        self.values = self._growing_values.append(self.values, value_states)
+        return self.keys, self.values
+
+    def reset(self):
+        super().reset()
+        self.__dict__.update(type(self)().__dict__)
+
+    def crop(self, tokens_to_remove):
+        self._crop_pooled(super().crop, tokens_to_remove)
+
+    def reorder_cache(self, beam_idx):
+        self._with_pooled(super().reorder_cache, beam_idx, lambda rows: rows.index_select(0, beam_idx.to(rows.device)))
+
+    def batch_repeat_interleave(self, repeats):
+        self._with_pooled(super().batch_repeat_interleave, repeats, lambda rows: rows.repeat_interleave(repeats, dim=0))
+
+    def batch_select_indices(self, indices):
+        self._with_pooled(super().batch_select_indices, indices, lambda rows: rows[indices, ...])
+
+
+class SeriatimIndexedLayer(GrowingLayer, DynamicIndexedLayer):
+    """A DynamicIndexedLayer that grows in place and keeps pooled keys."""
+
+    def update_indexer(self, indexer_key_states):
+        check_finite("index_keys", indexer_key_states)
+        ours = self._pooled_from is self.indexer_keys
+        if torch.is_grad_enabled() and indexer_key_states.requires_grad:
+            return super().update_indexer(indexer_key_states)
+        if not self.is_indexer_initialized:
+            self.lazy_initialization_indexer(indexer_key_states)
+        self.indexer_keys = self._growing_index.append(self.indexer_keys, indexer_key_states)
+        if ours:
+            self._pooled_from = self.indexer_keys
+        return self.indexer_keys

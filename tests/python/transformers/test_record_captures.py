@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import canonical
+import judge_families
 import seriatim
 import seriatim.transformers as st
 from capture import read_capture
@@ -130,3 +131,16 @@ def test_a_dump_goes_on_where_a_capture_cannot(tmp_path):
     for path in recording.files:
         report = judge_dump(path)
         assert report.rows == 24 + 7 and broken_by(report) <= KNOWN
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@torch.no_grad()
+def test_a_capture_of_row_sets_is_the_models_own_choice(dtype, tmp_path):
+    """By the NumPy rendering of part 2, and by the library: rows of either are those that the model attended to."""
+    model, ids = make_model("minimax_m3_vl", dtype=dtype), draw_ids(1, sum(STEPS), seed=4)
+    plain = read(model, ids)
+    with seriatim.record(model, tmp_path, what="both", layers=[0]) as recording:
+        assert torch.equal(read(model, ids), plain)
+    (path,) = [path for path in recording.files if path.stem.endswith("capture")]
+    judged = judge_families.Judge(path).run()
+    assert judged.faults == [] and judged.rows == 2 * len(ids[0])

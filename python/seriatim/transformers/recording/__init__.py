@@ -57,7 +57,7 @@ def _chosen_layers(model, what, wanted):
                 raise ValueError(f"record: layer {index} does not select; these do: {known}")
         layers = [layer for layer in layers if layer.layer_idx in wanted]
     for layer in layers:
-        if what != "dump" and layer.family.capture not in ("latent", "groups"):
+        if what != "dump" and layer.family.capture not in ("latent", "groups", "blocks"):
             raise Unsupported(
                 f"record: {layer.family_name} cannot be captured: {layer.family.capture}; what=\"dump\" works")
     return layers

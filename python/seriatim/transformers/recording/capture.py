@@ -61,14 +61,18 @@ class Captures(abc.ABC):
         """As docs/capture.md has it."""
 
     def append(self, seen, index, chosen):
-        """`chosen`: per sequence None, or its selection and which of its queries are recorded."""
+        """`chosen`: per sequence its selections (one, none or one per head) and which of their queries are kept."""
         # A single query may come with its heads packed as if they were queries of one kv head.
         heads = self._geometry()["query_heads"]
         seen.queries, seen.output = (x.reshape(x.shape[0], heads, -1, x.shape[-1]) for x in (seen.queries, seen.output))
         self._check_growth(self._of_tokens(seen))
-        for b, entry in enumerate(chosen):
-            if entry is not None:
-                self._append_sequence(b, seen, index, *entry)
+        for b, entries in enumerate(chosen):
+            if entries:
+                self._append_sequence(b, seen, index, *self._joined(entries, seen))
+
+    def _joined(self, entries, seen):
+        """The sequence's selection, of token positions, and which of its queries are recorded."""
+        return entries[0]
 
     def _check_growth(self, now):
         known, self._known = self._known, now
@@ -124,6 +128,55 @@ class Captures(abc.ABC):
                 "source": source})
             paths.append(path)
         return paths
+
+
+class BlockCaptures(Captures):
+    """A choice of blocks per kv head, each block scored by its best token; index keys arrive finished."""
+
+    def _check_model(self):
+        pass  # padding, the only thing that is not expressed, is refused for dumps too
+
+    def _joined(self, entries, seen):
+        """Of the heads' block numbers the tokens that each query sees, one row beside the other."""
+        selection, kept = entries[0]
+        size, slots, calls = self.layer.indexer.block_size, seen.keys.shape[2], seen.queries.shape[2]
+        visible = slots - calls + selection.queries + 1
+        blocks = torch.stack([one.rows for one, _ in entries], dim=1).long()[..., None]
+        tokens = blocks * size + torch.arange(size, device=blocks.device)
+        seen_by = (blocks >= 0) & (tokens < visible[:, None, None, None])
+        rows = torch.where(seen_by, tokens, -1).flatten(-2).to(torch.int32)
+        return selection._replace(visible=visible, rows=rows), kept
+
+    def _of_kv_heads(self, states):
+        """Without the copies for each query head."""
+        return states[:, :: states.shape[1] // self.layer.attention.config.num_key_value_heads]
+
+    def _of_tokens(self, seen):
+        return self._of_kv_heads(seen.keys)
+
+    def _token_tensors(self, b, new, slots, seen, index):
+        return {"index_keys": index.keys[b, 0].transpose(0, 1)[new],
+                "keys": self._of_kv_heads(seen.keys)[b, :, new].transpose(0, 1),
+                "values": self._of_kv_heads(seen.values)[b, :, new].transpose(0, 1)}
+
+    def _query_tensors(self, b, queries, seen, index):
+        return {"index_queries": index.queries[b, :, queries].transpose(0, 1),
+                "queries": seen.queries[b, :, queries].transpose(0, 1),
+                "expected_output": seen.output[b, :, queries].transpose(0, 1).float()}
+
+    def _constants(self):
+        return {}
+
+    def _geometry(self):
+        attention, indexer = self.layer.attention, self.layer.indexer
+        return {
+            "group_tokens": indexer.block_size, "budget_tokens": indexer.block_size * indexer.topk_blocks,
+            "tail": "group", "forced_newest": indexer.local_blocks, "selections": indexer.num_heads,
+            "query_heads": attention.config.num_attention_heads,
+            "kv_heads": attention.config.num_key_value_heads, "head_dim": attention.head_dim,
+            "softmax_scale": attention.scaling, "index_heads": indexer.num_heads, "index_dim": indexer.head_dim,
+            "index_rotary_dim": 0, "rope_theta": 10000.0, "norm_eps": 1e-6, "pooling": "unit_max", "relu": False,
+            "scale_at": "nowhere"}
 
 
 class LatentCaptures(Captures):

@@ -17,7 +17,7 @@ class Family(NamedTuple):
     budget_tokens: Callable[[Any], int]
     unit: str = "token"  # what an entry of a row counts
     padding: bool = True  # whether a padded sequence still has a visible run
-    capture: str = ""  # "latent" or "groups"; else why not
+    capture: str = ""  # "latent", "groups" or "blocks"; else why not
     scale_at: str = "after_sum"
 
 
@@ -40,9 +40,7 @@ FAMILIES = {
         capture="its pools are sums gated by a softmax, and captures know means alone"),
     "minimax_m3_vl": Family(
         selection.block_rows, lambda i: i.block_size, lambda i: i.block_size * i.topk_blocks, unit="group",
-        padding=False,
-        capture="its blocks score the maximum of their tokens, apart for each kv head, and captures know one selection "
-                "of pooled keys"),
+        padding=False, capture="blocks"),
     "deepseek_v4": Family(
         selection.entry_rows, lambda i: i.compress_rate, lambda i: i.compress_rate * i.index_topk, unit="group",
         padding=False,

@@ -4,12 +4,13 @@ from types import SimpleNamespace
 
 import torch
 
-from .capture import GroupCaptures, LatentCaptures
+from .capture import BlockCaptures, GroupCaptures, LatentCaptures
 from .dump import Dumps
 from .families import check_cache, check_padding, named_arguments
 from .watch import AttentionWatch, IndexerWatch
 
-_CAPTURES = {"latent": LatentCaptures, "groups": GroupCaptures}
+_CAPTURES = {"latent": LatentCaptures, "groups": GroupCaptures, "blocks": BlockCaptures}
+_OF_PRODUCTS = LatentCaptures, BlockCaptures  # their index is seen where it is multiplied
 
 
 class LayerRecorder:
@@ -43,7 +44,7 @@ class LayerRecorder:
         ]
         if isinstance(self.captures, LatentCaptures):
             self._handles.append(attention.kv_b_proj.register_forward_pre_hook(self._see_latents))
-        else:
+        elif isinstance(self.captures, GroupCaptures):
             self._handles += [
                 indexer.index_qk_proj.register_forward_hook(self._see_projection),
                 indexer.q_layernorm.register_forward_hook(self._see_normed_queries),
@@ -65,7 +66,7 @@ class LayerRecorder:
         if self._attention_watch is not None:
             self._attention_watch.paused = True
         self._index = SimpleNamespace()
-        self._indexer_watch = IndexerWatch(products=isinstance(self.captures, LatentCaptures))
+        self._indexer_watch = IndexerWatch(products=isinstance(self.captures, _OF_PRODUCTS))
         self._indexer_watch.__enter__()
 
     def _after_indexer(self, module, args, kwargs, output):
@@ -80,14 +81,14 @@ class LayerRecorder:
         given = named_arguments(module, args, kwargs)
         self._chosen = []
         for sequence, selections in enumerate(self.layer.family.select(module, watch, given, output)):
-            self._chosen.append(None)
+            self._chosen.append([])
             for selection in selections:
                 newest = selection.anchor + selection.visible - 1
                 kept = (newest % self.every == 0).nonzero()[:, 0]
-                self._chosen[-1] = selection, kept
+                self._chosen[-1].append((selection, kept))
                 if self.dumps is not None:
                     self.dumps.append(sequence, selection, kept)
-        if isinstance(self.captures, LatentCaptures):
+        if isinstance(self.captures, _OF_PRODUCTS):
             self._index.queries, self._index.keys, self._index.weights = watch.queries, watch.keys, watch.weights
         elif self.captures is not None:
             self._index.position_embeddings = given["position_embeddings"]

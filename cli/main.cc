@@ -172,8 +172,8 @@ void refuse_memory() {
 }
 
 int dispatch(int argc, char** argv) try {
-  constexpr std::size_t kLastMemoryBytes = std::size_t{1} << 20;
-  last_memory = std::make_unique<char[]>(kLastMemoryBytes);
+  constexpr std::size_t kLastMemoryBytes = std::size_t{8} << 20;  // addresses alone: never touched
+  last_memory = std::make_unique_for_overwrite<char[]>(kLastMemoryBytes);
   std::set_new_handler(refuse_memory);
 
   CLI::App app("Deterministic sparse attention: top-k chooses the set, time chooses the order.", "seriatim");

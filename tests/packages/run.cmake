@@ -55,9 +55,11 @@ must_be("cpack made" "${made}" "${all}")
 
 set(lib usr/${LIBDIR})
 file(GLOB_RECURSE headers RELATIVE ${INCLUDE}/.. ${INCLUDE}/*.h ${INCLUDE}/*.hpp)
+list(FILTER headers EXCLUDE REGEX "transport_mpi") # with the library seriatim_mpi, which no package holds
 list(TRANSFORM headers PREPEND usr/)
 file(GLOB cmake_files RELATIVE ${BUILD}/ ${BUILD}/CMakeFiles/Export/*/seriatim-*-targets-*.cmake
   ${BUILD}/CMakeFiles/Export/${LIBDIR}/cmake/seriatim/seriatim-*-targets-*.cmake)
+list(FILTER cmake_files EXCLUDE REGEX "seriatim-mpi-targets")
 list(TRANSFORM cmake_files REPLACE "^.*/" "${lib}/cmake/seriatim/")
 list(REMOVE_DUPLICATES cmake_files)
 check_files(${runtime} usr/share/doc/libseriatim${SOVERSION}/copyright ${lib}/libseriatim.so.${SOVERSION}

@@ -11,7 +11,8 @@ class BlockLayer(GrowingLayer, MiniMaxM3VLSparseCacheLayer):
     """One whose finished index keys [B, 1, T, index_dim] grow in place, and lie packed for scoring beside."""
 
     INDEX_AXIS = 2
-    _layer_type = None  # caches are made with the model's own class, which this one does not replace
+    # Caches are made with the model's own class, which this one does not replace.
+    _layer_type = None  # type: ignore[assignment]
 
     def _indexed(self):
         return self.idx_keys

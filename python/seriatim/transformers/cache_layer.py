@@ -13,11 +13,17 @@ first, once.
 """
 
 import sys
+from typing import TYPE_CHECKING
 
 import torch
 from transformers.cache_utils import DynamicIndexedLayer
 
 from ._backend import check_finite
+
+if TYPE_CHECKING:  # what stands behind GrowingLayer in every class that has it
+    from transformers.cache_utils import DynamicLayer as Behind
+else:
+    Behind = object
 
 PANEL_GROUPS = 16  # how the library stores pooled keys: [panels][index_dim][16]
 
@@ -88,7 +94,7 @@ class PooledBeside:
 
     def _indexed(self):
         """The tensor that holds the index keys: another one there makes pooled keys stale."""
-        return self.indexer_keys
+        raise NotImplementedError
 
     def _raw(self):
         """The index keys [B, T, index_dim], or None."""
@@ -190,7 +196,7 @@ class PooledBeside:
         return raw.shape[2]
 
 
-class GrowingLayer(PooledBeside):
+class GrowingLayer(PooledBeside, Behind):
     """Before a DynamicLayer with index keys: it grows in place and keeps pooled keys."""
 
     INDEX_AXIS = 1  # of the index keys' tensor, along which tokens follow each other
@@ -245,6 +251,9 @@ class GrowingLayer(PooledBeside):
 
 class SeriatimIndexedLayer(GrowingLayer, DynamicIndexedLayer):
     """A DynamicIndexedLayer that grows in place and keeps pooled keys."""
+
+    def _indexed(self):
+        return self.indexer_keys
 
     def update_indexer(self, indexer_key_states):
         check_finite("index_keys", indexer_key_states)

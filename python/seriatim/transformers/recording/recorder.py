@@ -1,15 +1,17 @@
 """What record() puts on a layer: hooks around its indexer and, for captures, around its attention."""
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import torch
 
-from .capture import BlockCaptures, GroupCaptures, LatentCaptures
+from .capture import BlockCaptures, Captures, GroupCaptures, LatentCaptures
 from .dump import Dumps
 from .families import check_cache, check_padding, named_arguments
 from .watch import AttentionWatch, IndexerWatch
 
-_CAPTURES = {"latent": LatentCaptures, "groups": GroupCaptures, "blocks": BlockCaptures}
+_CAPTURES: dict[str, Callable[..., Captures]] = {
+    "latent": LatentCaptures, "groups": GroupCaptures, "blocks": BlockCaptures}
 _OF_PRODUCTS = LatentCaptures, BlockCaptures  # their index is seen where it is multiplied
 
 

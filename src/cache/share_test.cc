@@ -1,6 +1,8 @@
 // The promises of the cache that take two sequences: forks, copies, evicted prefixes, speculation, capacity.
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "seriatim/cache.hpp"
 #include "support/cache.hpp"
 
@@ -206,6 +208,23 @@ TEST_P(CacheShares, EachSequenceOfABatchMayKeepAnotherCount) {
   ASSERT_TRUE(transaction->commit().ok());
   expect(a, 0, joined(ids(10, 2), ids(30, 1)));
   expect(b, 5, ids(20, 5));
+}
+
+TEST_P(CacheShares, OneLayerMayForgetWhatIsStagedAndKeepsItWhereMoreIsAsked) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const SequenceId a = *cache_->add();
+  append(*cache_, a, ids(1, 3));
+  auto transaction = cache_->begin();
+  for (std::int64_t l = 0; l < 2; ++l)
+    ASSERT_TRUE(transaction->append(a, l, make_batch(geometry_, l, 3, ids(10, 6)).view).ok());
+  EXPECT_EQ(transaction->keep_layer(a, 1, -1).code(), Code::kInvalidArgument);
+  EXPECT_EQ(transaction->keep_layer(a, 2, 1).code(), Code::kInvalidArgument);
+  ASSERT_TRUE(transaction->keep_layer(a, 1, 4).ok());
+  ASSERT_TRUE(transaction->keep_layer(a, 1, kMost).ok());
+  EXPECT_EQ(transaction->commit().code(), Code::kInvalidArgument) << "the layers are at different frontiers";
+  ASSERT_TRUE(transaction->append(a, 1, make_batch(geometry_, 1, 7, ids(14, 2)).view).ok());
+  ASSERT_TRUE(transaction->commit().ok());
+  expect(a, 0, joined(ids(1, 3), ids(10, 6)));
 }
 
 TEST_P(CacheShares, AFailureInTheLastLayerLeavesEverySequenceAsItWas) {

@@ -279,8 +279,7 @@ void StagedSequence::shrink(std::int64_t tokens) noexcept {
 }
 
 void StagedSequence::shrink_layer(std::int64_t layer, std::int64_t tokens) noexcept {
-  std::int64_t& count = layer_tokens_[static_cast<std::size_t>(layer)];
-  count = std::min(count, base_->run.tokens + tokens);
+  layer_tokens_[static_cast<std::size_t>(layer)] = base_->run.tokens + tokens;
   tokens_.shrink(frontier());
   groups_.shrink(groups_of(frontier()));
 }

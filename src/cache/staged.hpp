@@ -43,6 +43,7 @@ class StagedSequence {
 
   // Forgets what lies past the first `tokens` staged tokens.
   void shrink(std::int64_t tokens) noexcept;
+  // The same in one layer, which has no fewer staged tokens.
   void shrink_layer(std::int64_t layer, std::int64_t tokens) noexcept;
 
   // The state to publish with the first `tokens` staged tokens, which all layers hold. It becomes valid with keep(),

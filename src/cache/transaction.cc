@@ -112,7 +112,7 @@ Status Transaction::keep_layer(SequenceId sequence, std::int64_t layer, std::int
     if (cache.find(sequence) == nullptr) return not_found(sequence);
     if (Status s = check_layer(*cache.store, layer); !s.ok()) return s;
     if (const StagedSequence* staged = staged_->find(sequence))
-      const_cast<StagedSequence*>(staged)->shrink_layer(layer, tokens);
+      const_cast<StagedSequence*>(staged)->shrink_layer(layer, std::min(tokens, staged->staged(layer)));
     return {};
   });
 }

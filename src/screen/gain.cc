@@ -100,7 +100,7 @@ double screen_gain(Kernels kernels) {
     measured.emplace_back(kernels.target(), measure(kernels));
     return measured.back().second;
   } catch (const std::bad_alloc&) {
-    return 0.0;  // and asked again
+    return 0.0;
   }
 }
 

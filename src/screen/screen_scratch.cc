@@ -1,5 +1,7 @@
 #include "screen/screen_scratch.hpp"
 
+#include <algorithm>
+
 #include "screen/rescore.hpp"
 #include "screen/screen_kernels.hpp"
 
@@ -37,8 +39,8 @@ ScreenShape screen_shape(const Geometry& geometry, std::int64_t score_stride, st
   shape.key_words = kScreenBatch * words * Panels::kLanes;
   shape.query_floats = 2 * geometry.index_heads() * geometry.index_dim();
   shape.gathered_bytes = kGatheredPanels * score_edge_bytes(geometry);
-  shape.listed = geometry.budget_groups() + score_stride / 4;
-  shape.kept = geometry.budget_groups();
+  shape.kept = std::min(geometry.budget_groups(), score_stride);  // a larger budget is not screened
+  shape.listed = shape.kept + score_stride / 4;
   return shape;
 }
 

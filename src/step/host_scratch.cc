@@ -17,6 +17,13 @@ void grow_to(std::vector<float>& memory, std::int64_t entries) {
 
 }  // namespace
 
+bool HostScratch::screens(const Geometry& geometry) const {
+  if (!may_screen(screening, geometry)) return false;
+  if (screening == Screening::kOn) return true;
+  if (!wins) wins = screening_wins(kernels);
+  return *wins;
+}
+
 Result<std::int64_t> HostScratch::bytes_for(const Geometry& geometry, std::int64_t visible_tokens) const {
   const std::int64_t one_worker = plan_shape(geometry, visible_tokens, screens(geometry)).bytes() +
                                   attend_worker_floats(geometry) * 4 + static_cast<std::int64_t>(sizeof(WorkerScratch));

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "seriatim/step.hpp"
@@ -27,14 +28,15 @@ struct HostScratch {
   void grow(const Geometry& geometry, std::int64_t visible_tokens);
 
   int concurrency() const { return executor.concurrency(); }
-  // Whether queries of this geometry may be screened at all.
-  bool screens(const Geometry& geometry) const { return may_screen(screening, kernels, geometry); }
+  // Whether queries of this geometry may be screened at all. All calls give one answer: scratch is made by it.
+  bool screens(const Geometry& geometry) const;
 
   Executor& executor;
   const Kernels kernels;
   const Screening screening;
   std::vector<WorkerScratch> workers;  // none, or concurrency()
   std::vector<float> attend_splits;    // attend_split_slots * kernel_partial_floats
+  mutable std::optional<bool> wins;    // screening_wins(), once it has been asked
 };
 
 }  // namespace seriatim

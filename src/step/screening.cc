@@ -11,11 +11,13 @@
 namespace seriatim {
 namespace {
 
-// Where screening begins to win: docs/performance.md has what it was measured by.
-constexpr double kLeastGain = 1.3;       // of the products alone
-constexpr std::int64_t kLeastRows = 16;  // fewer are bound by reading the keys, which screening reads too
-constexpr std::int64_t kLeastGroups = 4096;
-constexpr std::int64_t kLeastBudgets = 4;    // groups, in budgets
+// Where screening was seen to win, keys of bf16 alone: docs/performance.md has what it was measured by.
+constexpr double kLeastGain = 1.3;            // of the products alone
+constexpr std::int64_t kLeastProducts = 512;  // of a query with one key
+constexpr std::int64_t kLeastRows = 64;       // fewer are bound by reading the keys, which screening reads too
+constexpr std::int64_t kLeastGroups = 8192;
+constexpr std::int64_t kLeastScores = 256 * kLeastGroups;  // rows times groups
+constexpr std::int64_t kLeastBudgets = 4;                  // groups, in budgets
 constexpr std::int64_t kGatherFlops = 8192;  // what fetching one key that lies alone costs, in multiply-adds
 
 Result<Screening> choose() {
@@ -42,17 +44,21 @@ Result<Screening> chosen_screening() {
   return choice;
 }
 
-bool may_screen(Screening screening, Kernels kernels, const Geometry& geometry) {
+bool may_screen(Screening screening, const Geometry& geometry) {
   if (screening == Screening::kOff || !geometry.is_plain()) return false;
   if (geometry.index_dim() > kScreenMostDims || geometry.index_heads() > kScreenMostHeads) return false;
-  return screening == Screening::kOn || screen_gain(kernels) >= kLeastGain;
+  return screening == Screening::kOn ||
+         (geometry.index_dtype() == DType::kBf16 && geometry.index_heads() * geometry.index_dim() >= kLeastProducts);
 }
+
+bool screening_wins(Kernels kernels) { return screen_gain(kernels) >= kLeastGain; }
 
 bool worth_screening(Screening screening, const QueryBlock& block, const Geometry& geometry, bool every) {
   if (block.groups() == 0 || !every) return false;
   if (screening == Screening::kOn) return true;
   PlanScratch& scratch = block.scratch();
-  if (block.count() * geometry.index_heads() < kLeastRows || block.groups() < kLeastGroups ||
+  const std::int64_t rows = block.count() * geometry.index_heads();
+  if (rows < kLeastRows || block.groups() < kLeastGroups || rows * block.groups() < kLeastScores ||
       block.groups() < kLeastBudgets * geometry.budget_groups()) {
     return false;
   }

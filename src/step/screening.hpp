@@ -10,8 +10,11 @@
 
 namespace seriatim {
 
-// Whether queries of this geometry are ever screened: then there is scratch for it.
-bool may_screen(Screening screening, Kernels kernels, const Geometry& geometry);
+// Whether queries of this geometry are ever screened, as far as the machine is not asked.
+bool may_screen(Screening screening, const Geometry& geometry);
+
+// Whether automatic screening wins on this machine; measured on first use.
+bool screening_wins(Kernels kernels);
 
 // Whether this block is worth screening, from what is known beforehand. `every` says that each of its queries that
 // needs scores sees more groups than the budget.

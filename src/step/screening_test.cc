@@ -165,25 +165,46 @@ TEST(Screening, NaNScoresAreRefusedOrLeftOutAsEver) {
   EXPECT_GE(refused, 1);
 }
 
-TEST(Screening, AutomaticScreeningIsForManyRowsOverLongRuns) {
+TEST(Screening, AutomaticScreeningIsForManyRowsOverLongRunsOfBf16) {
   if (screen_native() == nullptr) GTEST_SKIP() << "no instruction for bf16";
+  for (const DType dtype : {DType::kBf16, DType::kF32}) {
+    GeometryOptions options = small_path(1, dtype);
+    options.pooling = Pooling::kNone;
+    options.index_rotary_dim = 0;
+    options.index_heads = 16;
+    options.index_dim = 32;
+    const Story story(options, 8400, 311);
+    HeldStory held(story, story.tokens());
+    const Snapshot snapshot = held.snapshot();
+    const auto planned = [&](std::int64_t first, std::int64_t count, Screening screening) {
+      std::vector<std::int64_t> tokens;
+      for (std::int64_t i = 0; i < count; ++i) tokens.push_back(first + i);
+      return Planned(story, snapshot.layer(0), tokens, NanPolicy::kRefuse, screening);
+    };
+    const Planned long_run = planned(8384, 16, Screening::kAutomatic);
+    const Planned full = planned(8384, 16, Screening::kOff);
+    EXPECT_TRUE(same_rows(long_run, full));
+    if (dtype == DType::kBf16) {
+      EXPECT_TRUE(long_run.done().groups_screened == full.done().groups_scored || long_run.done().groups_screened == 0)
+          << "0 where the instruction was measured to be no faster";
+    } else {
+      EXPECT_EQ(long_run.done().groups_screened, 0);
+    }
+    EXPECT_EQ(planned(8399, 1, Screening::kAutomatic).done().groups_screened, 0) << "few rows";
+    EXPECT_EQ(planned(8100, 16, Screening::kAutomatic).done().groups_screened, 0) << "a short run";
+    EXPECT_EQ(planned(8100, 1, Screening::kOn).done().groups_screened, 8101);
+  }
+}
+
+TEST(Screening, ScratchForGroupsOfTheSetIsNoLargerThanTheRun) {
   GeometryOptions options = small_path(1, DType::kBf16);
-  options.pooling = Pooling::kNone;
-  options.index_rotary_dim = 0;
-  options.index_heads = 16;
-  options.index_dim = 64;
-  const Story story(options, 4200, 311);
-  HeldStory held(story, story.tokens());
-  const Snapshot snapshot = held.snapshot();
-  const auto planned = [&](std::int64_t token, Screening screening) {
-    return Planned(story, snapshot.layer(0), std::vector{token}, NanPolicy::kRefuse, screening);
+  options.budget_tokens = std::int64_t{1} << 24;
+  const Geometry geometry = *Geometry::admit(options);
+  const auto bytes = [&](Screening screening) {
+    return *Engine::host(serial_executor(), default_kernels(), screening)->bytes_for(geometry, {1000, 1, 1});
   };
-  const Planned long_run = planned(4199, Screening::kAutomatic);
-  EXPECT_TRUE(same_rows(long_run, planned(4199, Screening::kOff)));
-  EXPECT_TRUE(long_run.done().groups_screened == 4200 || long_run.done().groups_screened == 0)
-      << "0 where the instruction was measured to be no faster";
-  EXPECT_EQ(planned(4000, Screening::kAutomatic).done().groups_screened, 0);
-  EXPECT_EQ(planned(4000, Screening::kOn).done().groups_screened, 4001);
+  EXPECT_GT(bytes(Screening::kOn), bytes(Screening::kOff));
+  EXPECT_LT(bytes(Screening::kOn), bytes(Screening::kOff) + 100'000);
 }
 
 }  // namespace

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <atomic>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -94,6 +95,8 @@ class LayerWalk {
         value_bytes_(layer.value_strides.token_bytes),
         key_offset_(layer.key_offset_bytes + kv_head * layer.key_strides.head_bytes),
         value_offset_(layer.value_offset_bytes + kv_head * layer.value_strides.head_bytes),
+        to_page_(shift_of(page_tokens_)),
+        to_block_(shift_of(block_tokens_)),
         page_first_(-page_tokens_),  // no slot lies in the page before the first
         block_first_(-block_tokens_) {}
 
@@ -106,12 +109,19 @@ class LayerWalk {
   }
 
  private:
+  // What divides by a power of two, as pages and groups mostly are; -1 for other numbers.
+  static int shift_of(std::int64_t tokens) {
+    const auto bits = static_cast<std::uint64_t>(tokens);
+    return std::has_single_bit(bits) ? std::countr_zero(bits) : -1;
+  }
+
   void open_block(std::int64_t slot) {
     if (slot < page_first_ || slot >= page_first_ + page_tokens_) {
-      page_ = slot / page_tokens_;
+      page_ = to_page_ < 0 ? slot / page_tokens_ : slot >> to_page_;
       page_first_ = page_ * page_tokens_;
     }
-    const std::int64_t block = block_tokens_ == page_tokens_ ? 0 : (slot - page_first_) / block_tokens_;
+    const std::int64_t in_page = slot - page_first_;
+    const std::int64_t block = to_block_ < 0 ? in_page / block_tokens_ : in_page >> to_block_;
     block_first_ = page_first_ + block * block_tokens_;
     keys_ = key_pages_[page_] + key_offset_ + block * block_bytes_;
     values_ = value_pages_[page_] + value_offset_ + block * block_bytes_;
@@ -127,6 +137,8 @@ class LayerWalk {
   const std::int64_t value_bytes_;
   const std::int64_t key_offset_;
   const std::int64_t value_offset_;
+  const int to_page_;
+  const int to_block_;
   std::int64_t page_ = -1;
   std::int64_t page_first_;
   std::int64_t block_first_;

@@ -69,7 +69,9 @@ struct Pages {
 Result<Pages> copy_pages(const CacheFile& file, const PageSource& source, const Version1* version_1) {
   Pages read;
   read.pages.reserve(source.hashes.size());
-  std::vector<std::byte> older(version_1 == nullptr ? 0 : static_cast<std::size_t>(version_1->token_page_bytes));
+  // A file without pages may claim any size of them.
+  const bool converts = version_1 != nullptr && !source.hashes.empty();
+  std::vector<std::byte> older(converts ? static_cast<std::size_t>(version_1->token_page_bytes) : 0);
   for (std::size_t i = 0; i < source.hashes.size(); ++i) {
     auto page = source.pool.acquire();
     if (!page.ok()) return page.status();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
@@ -189,7 +188,10 @@ class Planner {
   std::uint64_t fall_back(const QueryBlock& block, std::uint64_t left) const {
     constexpr std::int64_t kMostBlocksLeft = 64;
     PlanScratch& scratch = block.scratch();
-    scratch.done.fallbacks += std::popcount(left);
+    for (std::int64_t index = 0; index < block.count(); ++index) {
+      const std::int64_t visible = batch_.run_of(block.ask(), block.first() + index).tokens;
+      if ((left >> index & 1) != 0 && batch_.needs_scores(visible)) ++scratch.done.fallbacks;
+    }
     scratch.blocks_left_last = std::clamp<std::int64_t>(2 * scratch.blocks_left_last, 8, kMostBlocksLeft);
     scratch.blocks_to_leave = scratch.blocks_left_last;
     return left;

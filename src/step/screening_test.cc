@@ -127,6 +127,24 @@ TEST(Screening, EqualScoresFallBackAndAreCounted) {
   EXPECT_GE(screened.done().index_bytes_read, 2 * full.done().index_bytes_read);
 }
 
+TEST(Screening, WhereNoBoundHoldsOnlyQueriesThatNeedScoresAreFallbacks) {
+  GeometryOptions options = small_path(1, DType::kF32);
+  options.pooling = Pooling::kNone;
+  options.index_rotary_dim = 0;
+  Story story(options, 500, 313);
+  const float huge = 1e37f;
+  std::memcpy(story.index_keys.writable().at(7, 0), &huge, sizeof huge);
+  HeldStory held(story, story.tokens());
+  const Snapshot snapshot = held.snapshot();
+  const std::vector<std::int64_t> tokens{499, 480, 3};
+  const Planned full(story, snapshot.layer(0), tokens, NanPolicy::kRefuse, Screening::kOff);
+  const Planned screened(story, snapshot.layer(0), tokens, NanPolicy::kRefuse, Screening::kOn);
+  ASSERT_TRUE(full.status.ok() && screened.status.ok());
+  EXPECT_TRUE(same_rows(screened, full));
+  EXPECT_EQ(screened.done().screen_fallbacks, 2);
+  EXPECT_EQ(screened.done().groups_screened, 0);
+}
+
 // Scores that overflow: the same refusal, or the same groups left out.
 TEST(Screening, NaNScoresAreRefusedOrLeftOutAsEver) {
   GeometryOptions options = small_path(1, DType::kF32);

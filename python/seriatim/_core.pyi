@@ -1089,6 +1089,28 @@ class ShardedCache:
     def begin(self) -> ShardedTransaction:
         """A transaction: appends that all ranks publish together or not at all."""
 
+    def save(self, folder: seriatim._types.Path, sequences: Iterable[ShardedSequence] | None = None) -> None:
+        """
+        Writes sequences, or all there are, to a folder that all ranks share: a file of each rank, and a manifest.
+
+            The manifest's rename is the commit: until then what was saved there before is what restore finds. Saves to one
+            folder must take turns.
+
+            Errors  as Cache.save, the same on every rank
+        """
+
+    def restore(self, path: seriatim._types.Path, mode: str = 'copy') -> dict[int, ShardedSequence]:
+        """
+        Adds every sequence of a folder, or of one file of Cache.save, or none.
+
+            mode    how a file comes in where as many ranks restore as saved, as of Cache.restore; any other number of ranks
+                    copies what it takes, and spreads it evenly
+
+            Gives   the sequences by the ids that they had when they were saved, in the order in which they were saved
+
+            Errors  as Cache.restore, the same on every rank; NotFound: neither a manifest nor a file
+        """
+
     @property
     def bytes(self) -> CacheBytes:
         """Bytes held by this rank, by owner: a CacheBytes."""

@@ -109,14 +109,7 @@ void save(const Shared& self, nb::handle path, nb::handle sequences) {
 
 nb::dict restore(const Shared& self, nb::handle path, const std::string& mode) {
   const std::string name = path_of(path);
-  RestoreMode how = RestoreMode::kCopy;
-  if (mode == "map") {
-    how = RestoreMode::kMap;
-  } else if (mode == "map_verified") {
-    how = RestoreMode::kMapVerified;
-  } else if (mode != "copy") {
-    refuse("mode", "'" + mode + "' is none of copy, map and map_verified");
-  }
+  const RestoreMode how = restore_mode_of(mode);
   nb::dict restored;
   for (const RestoredSequence& one : released(self, [&](Cache& cache) { return cache.restore(name, how); })) {
     restored[nb::cast(one.saved)] = SequenceHandle{self, one.id};

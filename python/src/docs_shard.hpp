@@ -54,6 +54,25 @@ inline constexpr char kShardedAdd[] = R"(A new, empty sequence.
             None: the last rank takes every token
 )";
 
+inline constexpr char kShardedSave[] =
+    R"(Writes sequences, or all there are, to a folder that all ranks share: a file of each rank, and a manifest.
+
+    The manifest's rename is the commit: until then what was saved there before is what restore finds. Saves to one
+    folder must take turns.
+
+    Errors  as Cache.save, the same on every rank
+)";
+
+inline constexpr char kShardedRestore[] = R"(Adds every sequence of a folder, or of one file of Cache.save, or none.
+
+    mode    how a file comes in where as many ranks restore as saved, as of Cache.restore; any other number of ranks
+            copies what it takes, and spreads it evenly
+
+    Gives   the sequences by the ids that they had when they were saved, in the order in which they were saved
+
+    Errors  as Cache.restore, the same on every rank; NotFound: neither a manifest nor a file
+)";
+
 inline constexpr char kShardedSequence[] = "A sequence of a ShardedCache; made by add() and fork().";
 
 inline constexpr char kBorders[] = "[ranks + 1] positions: rank k holds borders[k] .. borders[k + 1] - 1.";

@@ -1,9 +1,12 @@
-// Paths as Python gives them.
+// Paths as Python gives them, and how a file is restored.
 #pragma once
 
 #include <nanobind/nanobind.h>
 
 #include <string>
+
+#include "errors.hpp"
+#include "seriatim/cache.hpp"
 
 namespace seriatim::python {
 
@@ -17,6 +20,14 @@ inline std::string path_of(nanobind::handle path) {
   Py_ssize_t size = 0;
   if (PyBytes_AsStringAndSize(bytes, &data, &size) != 0) throw nanobind::python_error();
   return std::string(data, static_cast<std::size_t>(size));
+}
+
+// Raises  InvalidArgument: none of copy, map and map_verified.
+inline RestoreMode restore_mode_of(const std::string& mode) {
+  if (mode == "map") return RestoreMode::kMap;
+  if (mode == "map_verified") return RestoreMode::kMapVerified;
+  if (mode != "copy") refuse("mode", "'" + mode + "' is none of copy, map and map_verified");
+  return RestoreMode::kCopy;
 }
 
 }  // namespace seriatim::python

@@ -10,6 +10,7 @@
 #include "arrays.hpp"
 #include "docs_shard.hpp"
 #include "errors.hpp"
+#include "paths.hpp"
 #include "shard.hpp"
 
 using namespace nanobind::literals;
@@ -49,6 +50,32 @@ ShardedSequenceHandle add(const Shared& self, std::int64_t anchor, nb::handle cu
 SharedStep begin(const Shared& self) {
   return std::make_shared<ShardedTransactionHandle>(self,
                                                     value(in_turn(*self->group, [&] { return self->cache->begin(); })));
+}
+
+void save(const Shared& self, nb::handle path, nb::handle sequences) {
+  const std::string folder = path_of(path);
+  std::optional<std::vector<SequenceId>> ids;
+  if (!sequences.is_none()) {
+    ids.emplace();
+    for (nb::handle one : nb::iter(sequences)) {
+      const auto at = static_cast<std::int64_t>(ids->size());
+      if (!nb::isinstance<ShardedSequenceHandle>(one))
+        refuse("sequences", "holds what is no ShardedSequence", {.row = at});
+      const auto& sequence = nb::cast<const ShardedSequenceHandle&>(one);
+      if (sequence.cache != self) refuse("sequences", "one belongs to another cache", {.row = at});
+      ids->push_back(sequence.id);
+    }
+  }
+  check(in_turn(*self->group, [&] { return ids ? self->cache->save(folder, *ids) : self->cache->save(folder); }));
+}
+
+nb::dict restore(const Shared& self, nb::handle path, const std::string& mode) {
+  const std::string from = path_of(path);
+  const RestoreMode how = restore_mode_of(mode);
+  nb::dict restored;
+  for (const RestoredSequence& one : value(in_turn(*self->group, [&] { return self->cache->restore(from, how); })))
+    restored[nb::cast(one.saved)] = ShardedSequenceHandle{self, one.id};
+  return restored;
 }
 
 template <typename Work>
@@ -224,6 +251,13 @@ void bind_sharded_cache(nb::module_& module, nb::class_<GroupHandle>& group) {
           },
           "tokens"_a, "anchor"_a = 0, "Cuts that give every rank about as many whole pages of so many tokens.")
       .def("begin", &begin, "A transaction: appends that all ranks publish together or not at all.")
+      .def("save", &save, "folder"_a, "sequences"_a = nb::none(),
+           nb::sig("def save(self, folder: seriatim._types.Path, sequences: "
+                   "collections.abc.Iterable[ShardedSequence] | None = None) -> None"),
+           docs::kShardedSave)
+      .def("restore", &restore, "path"_a, "mode"_a = "copy",
+           nb::sig("def restore(self, path: seriatim._types.Path, mode: str = 'copy') -> dict[int, ShardedSequence]"),
+           docs::kShardedRestore)
       .def_prop_ro(
           "bytes",
           [](const ShardedCacheHandle& self) {

@@ -1091,7 +1091,7 @@ class ShardedCache:
 
     def save(self, folder: seriatim._types.Path, sequences: Iterable[ShardedSequence] | None = None) -> None:
         """
-        Writes sequences, or all there are, to a folder that all ranks share: a file of each rank, and a manifest.
+        Writes sequences, or all there are, to a folder that is there and that all ranks share: a file each, a manifest.
 
             The manifest's rename is the commit: until then what was saved there before is what restore finds. Saves to one
             folder must take turns.

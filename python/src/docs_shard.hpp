@@ -55,7 +55,7 @@ inline constexpr char kShardedAdd[] = R"(A new, empty sequence.
 )";
 
 inline constexpr char kShardedSave[] =
-    R"(Writes sequences, or all there are, to a folder that all ranks share: a file of each rank, and a manifest.
+    R"(Writes sequences, or all there are, to a folder that is there and that all ranks share: a file each, a manifest.
 
     The manifest's rename is the commit: until then what was saved there before is what restore finds. Saves to one
     folder must take turns.

@@ -11,7 +11,6 @@ import sys
 import time
 
 import numpy as np
-import torch.distributed as dist
 
 import seriatim
 import seriatim.shard
@@ -105,6 +104,8 @@ SCENARIOS = {
 
 
 def main():
+    import torch.distributed as dist  # threads of one process, which share the scenarios, do without
+
     scenario, out = sys.argv[1], pathlib.Path(sys.argv[2])
     dist.init_process_group("gloo")
     transport = seriatim.shard.GlooTransport(timeout=5.0)

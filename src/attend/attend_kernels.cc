@@ -18,8 +18,10 @@ AttendProblem problem_of(const AttendBlock& block) {
   return {block.layer, block.kv_head, one.query, one.row, block.sinks, block.scratch, one.output, one.lse, one.biases};
 }
 
-void split_partial_of_ref(const AttendBlock& block, std::int64_t split, float*, float* partial) {
-  split_partial_ref(problem_of(block), split, partial);
+void split_partials_of_ref(const AttendBlock& block, std::int64_t first, std::int64_t count, float*, float* partials) {
+  const AttendProblem problem = problem_of(block);
+  for (std::int64_t s = 0; s < count; ++s)
+    split_partial_ref(problem, first + s, partials + s * attend_partial_floats(*block.layer->geometry));
 }
 
 void fold_partials_of_ref(const AttendBlock& block, const float* partials, std::int64_t count, float*) {
@@ -32,7 +34,7 @@ void fold_partials_of_ref(const AttendBlock& block, const float* partials, std::
 const AttendKernels& attend_reference() {
   static constexpr AttendKernels kTable{.name = "reference",
                                         .attend_block = attend_block_ref,
-                                        .split_partial = split_partial_of_ref,
+                                        .split_partials = split_partials_of_ref,
                                         .fold_partials = fold_partials_of_ref};
   return kTable;
 }

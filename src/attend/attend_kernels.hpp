@@ -45,9 +45,11 @@ struct AttendKernels {
   // output and lse after the last one. Of the block's heads alone; those of a reduction are all.
   void (*fold_splits)(const AttendBlock& block, std::int64_t first, std::int64_t count, const float* partials,
                       float* total) = nullptr;
-  // One query's split, reduced to the block's heads of a partial as attend.hpp lays it out.
+  // One query's splits first .. first + count - 1, which its row has, each reduced to a kv head's part of a partial as
+  // attend.hpp lays it out; the partials lie one after the other.
   // Takes   spare: kernel_partial_floats
-  void (*split_partial)(const AttendBlock& block, std::int64_t split, float* spare, float* partial) = nullptr;
+  void (*split_partials)(const AttendBlock& block, std::int64_t first, std::int64_t count, float* spare,
+                         float* partials) = nullptr;
   // Folds `count` such partials of one query, which lie one after the other, and writes output and lse, or the state
   // where the block has one. Of the block the layer's geometry, the sinks, the heads and the query's output, lse and
   // overflow are used.

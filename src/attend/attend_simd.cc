@@ -44,8 +44,8 @@ void fold_splits(const AttendBlock& block, std::int64_t first, std::int64_t coun
   for_stored(block, [&](auto stored) { Block<decltype(stored)>(block).fold(first, count, partials, total); });
 }
 
-void split_partial(const AttendBlock& block, std::int64_t split, float* spare, float* partial) {
-  for_stored(block, [&](auto stored) { Block<decltype(stored)>(block).split_partial(split, spare, partial); });
+void split_partials(const AttendBlock& block, std::int64_t first, std::int64_t count, float* spare, float* partials) {
+  for_stored(block, [&](auto stored) { Block<decltype(stored)>(block).split_partials(first, count, spare, partials); });
 }
 
 // Partials of any stored dtype have their dims in order, as f32 has them.
@@ -53,7 +53,7 @@ void fold_partials(const AttendBlock& block, const float* partials, std::int64_t
   Block<StoredF32>(block).fold_partials(partials, count, spare);
 }
 
-SERIATIM_KERNEL_TABLE(AttendKernels, attend_table, attend_block, reduce_splits, fold_splits, split_partial,
+SERIATIM_KERNEL_TABLE(AttendKernels, attend_table, attend_block, reduce_splits, fold_splits, split_partials,
                       fold_partials)
 #else
 SERIATIM_NO_KERNEL_TABLE(AttendKernels, attend_table)

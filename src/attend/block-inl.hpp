@@ -88,9 +88,10 @@ class Block {
     if (first + count == splits) write(block_.queries[0], state);
   }
 
-  void split_partial(std::int64_t split, float* spare, float* partial) {
-    reduce(split, 1, spare);
-    put_partial(own_heads(spare), partial);
+  // In one walk, so that a split's keys are fetched while the one before is summed.
+  void split_partials(std::int64_t first, std::int64_t count, float* spare, float* partials) {
+    laid_out_ = partials;
+    reduce(first, count, spare);
   }
 
   void fold_partials(const float* partials, std::int64_t count, float* spare) {
@@ -151,7 +152,7 @@ class Block {
 
   void open_partial(State& state) {
     state.total = scratch_.partial(partials_);
-    partials_ += scratch_.partial_floats();
+    if (laid_out_ == nullptr) partials_ += scratch_.partial_floats();
     std::fill_n(state.total.bad, head_stride_, 0.0f);
     state.any = false;
   }
@@ -234,6 +235,9 @@ class Block {
     sums_.sum(split, {state.total.sums, dim_stride_, a, b}, fetch_);
     state.any = true;
     state.entries = 0;
+    if (laid_out_ == nullptr) return;
+    put_partial(state.total, laid_out_);
+    laid_out_ += attend_partial_floats(geometry_);
   }
 
   // The block's heads of a partial as attend.hpp lays it out.
@@ -325,6 +329,7 @@ class Block {
   LayerWalk walk_;
   Fetch fetch_;
   float* partials_ = nullptr;  // where the next split's partial goes; null: splits are folded as they close
+  float* laid_out_ = nullptr;  // where it then goes as attend.hpp lays it out; null: it stays
   std::array<State, kMostBlockQueries> states_;
 };
 

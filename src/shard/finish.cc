@@ -107,14 +107,16 @@ class Finisher {
       splits = std::max(splits, static_cast<std::int64_t>(size / floats()));
     }
     // What no split fills is empty: no denominator.
-    std::vector<float> all(static_cast<std::size_t>(range.count * splits) * floats());
-    for (std::int64_t q = 0; q < range.count; ++q) {
-      float* to = all.data() + static_cast<std::size_t>(q * splits) * floats();
+    const bool together = range.count == 1 && parts.size() == 1;
+    std::vector<float> gathered(together ? 0 : static_cast<std::size_t>(range.count * splits) * floats());
+    for (std::int64_t q = 0; !together && q < range.count; ++q) {
+      float* to = gathered.data() + static_cast<std::size_t>(q * splits) * floats();
       for (const OwnPartials* part : parts) {
         const auto from = part->of(range.place + q);
         to = std::copy(from.begin(), from.end(), to);
       }
     }
+    const std::span<const float> all = together ? parts.front()->of(range.place) : std::span<const float>(gathered);
     const Geometry& geometry = step_.geometry();
     if (!finish) {
       const auto states = std::span(next_).subspan(static_cast<std::size_t>(range.place) * floats(),

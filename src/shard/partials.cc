@@ -146,14 +146,17 @@ class Partials {
       const std::int64_t position = ask.queries.positions[static_cast<std::size_t>(range.first + q)];
       positions.push_back(std::clamp(position, local.anchor, local.anchor + local.tokens - 1));
     }
-    std::vector<float> partials(static_cast<std::size_t>(range.count * most) * floats());
+    const std::size_t size = static_cast<std::size_t>(range.count * most) * floats();
+    std::vector<float> apart(range.count == 1 ? 0 : size);  // one query's go where they belong
+    const std::span<float> partials =
+        range.count == 1 ? std::span(partial(range.place, whole_splits(range.place).first), size) : std::span(apart);
     const AttendAsk plain{&ask.layer->local, {some_queries(step_, range), positions, {}}};
     if (Status s = engine_.attend_partials(plain, {rows.data(), stride, counts.data()}, 0, most, partials); !s.ok())
       return s;
-    for (std::int64_t q = 0; q < range.count; ++q) {
+    for (std::int64_t q = 0; !apart.empty() && q < range.count; ++q) {
       const Whole whole = whole_splits(range.place + q);
       if (whole.count == 0) continue;
-      std::copy_n(partials.data() + static_cast<std::size_t>(q * most) * floats(),
+      std::copy_n(apart.data() + static_cast<std::size_t>(q * most) * floats(),
                   static_cast<std::size_t>(whole.count) * floats(), partial(range.place + q, whole.first));
     }
     return {};

@@ -27,26 +27,34 @@ float* spare_of(const Geometry& geometry, WorkerScratch& worker) {
 
 }  // namespace
 
-// A unit is one split of one query for one kv head.
+// A unit is a run of one query's splits for one kv head: all of them where the others keep every worker busy.
 void attend_partials_of(const PartialBatch& batch, HostScratch& work) {
   const Geometry& geometry = batch.asked.geometry();
   const AttendAsk& ask = batch.asked.asks.front();
   const std::int64_t kv_heads = geometry.kv_heads();
   const AttendKernels& kernels = attend_kernels(work.kernels);
-  for_units(work.executor, batch.asked.table.queries() * batch.splits * kv_heads, [&](std::int64_t unit, int worker) {
-    const std::int64_t place = unit / kv_heads;  // of the partial
-    const std::int64_t query = place / batch.splits;
-    const std::int64_t split = batch.first_split + place % batch.splits;
-    float* partial = batch.partials.data() + place * attend_partial_floats(geometry);
+  const std::int64_t heads = batch.asked.table.queries() * kv_heads;
+  const std::int64_t wanted = (2 * work.executor.concurrency() + heads - 1) / std::max<std::int64_t>(heads, 1);
+  const std::int64_t length = std::max<std::int64_t>(batch.splits / std::max<std::int64_t>(wanted, 1), 1);
+  const std::int64_t runs = (batch.splits + length - 1) / length;
+  for_units(work.executor, heads * runs, [&](std::int64_t unit, int worker) {
+    const std::int64_t query = unit / kv_heads / runs;
+    const std::int64_t begin = unit / kv_heads % runs * length;  // of the partials
+    const std::int64_t count = std::min(length, batch.splits - begin);
+    float* partials = batch.partials.data() + (query * batch.splits + begin) * attend_partial_floats(geometry);
     const std::int64_t kv_head = unit % kv_heads;
     const std::int64_t row = batch.asked.row_of(query, kv_head);
     BlockQuery one{row_of(ask.queries.queries, query), batch.asked.rows.row(row), {}, {}, -1,
                    batch.asked.rows.row_biases(row)};
-    if (split * kSplitEntries >= static_cast<std::int64_t>(one.row.size()))
-      return write_empty(geometry, kv_head, partial);
+    const std::int64_t first = batch.first_split + begin;
+    const std::int64_t of_row = (static_cast<std::int64_t>(one.row.size()) + kSplitEntries - 1) / kSplitEntries;
+    const std::int64_t there = std::clamp<std::int64_t>(of_row - first, 0, count);
+    for (std::int64_t s = there; s < count; ++s)
+      write_empty(geometry, kv_head, partials + s * attend_partial_floats(geometry));
+    if (there == 0) return;
     WorkerScratch& scratch = work.workers[static_cast<std::size_t>(worker)];
-    kernels.split_partial({ask.layer, kv_head, {&one, 1}, {}, scratch.attend.data()}, split,
-                          spare_of(geometry, scratch), partial);
+    kernels.split_partials({ask.layer, kv_head, {&one, 1}, {}, scratch.attend.data()}, first, there,
+                           spare_of(geometry, scratch), partials);
   });
 }
 

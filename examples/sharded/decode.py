@@ -1,7 +1,7 @@
 """One layer's decode loop with its context spread over processes.
 
     torchrun --nproc-per-node 2 examples/sharded/decode.py     # gloo of torch.distributed
-    mpirun -n 4 python examples/sharded/decode.py --mpi        # mpi4py
+    mpirun -n 4 python -m mpi4py examples/sharded/decode.py --mpi
     python examples/sharded/decode.py --threads 3              # ranks that are threads of this process: to try it
 
 Every rank runs the model, so every rank has each token's keys, values and queries; the cache keeps the rank's own. In

@@ -58,9 +58,11 @@ ggml_status Backend::compute(ggml_cgraph* graph) noexcept {
 }
 
 void Backend::optimize(const ggml_cgraph* graph, const ggml_backend_graph_optimize_params* params) noexcept {
-  if (!options().chains) return;
   try {
-    runs_.find(graph, params);
+    for (int i = 0; i < graph->n_nodes; ++i) {
+      if (graph->nodes[i]->op == GGML_OP_FLASH_ATTN_EXT) caches_.insert(cache_behind(graph->nodes[i]->src[1]));
+    }
+    if (options().chains) runs_.find(graph, params);
   } catch (...) {  // no memory: nodes are computed one by one
   }
 }
@@ -104,7 +106,6 @@ Outcome Backend::compute_run(const Run& run) {
   if (const auto* select = std::get_if<SelectChain>(&run.chain); select != nullptr)
     return qsa_.select(*select, workers_, abort_);
   const auto& chain = std::get<AttendChain>(run.chain);
-  caches_.insert(cache_behind(chain.attention->src[1]));
   return qsa_.attend(chain, attention_, workers_, abort_);
 }
 
@@ -118,7 +119,6 @@ Outcome Backend::compute_node(const ggml_tensor* node) {
     }
     case GGML_OP_FLASH_ATTN_EXT:
       ++counters().attention;
-      caches_.insert(cache_behind(node->src[1]));
       return attention_.compute(node, workers_, abort_);
     default:
       ++counters().indexer;

@@ -45,7 +45,7 @@ class Backend {
   Attention attention_;
   Qsa qsa_;
   Runs runs_;
-  std::set<const ggml_tensor*> caches_;  // whose attention was computed here
+  std::set<const ggml_tensor*> caches_;  // whose attention was laid out for this
   ggml_backend_t cpu_ = nullptr;         // made when it is first needed
 };
 

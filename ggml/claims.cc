@@ -49,7 +49,7 @@ class ChainMasks {
 };
 
 ChainMasks& chain_masks() {
-  static ChainMasks masks;
+  static ChainMasks& masks = *new ChainMasks;  // never destroyed, as flash_gate()
   return masks;
 }
 
@@ -96,25 +96,26 @@ const ggml_tensor* cache_behind(const ggml_tensor* keys) {
   return keys;
 }
 
-bool FlashGate::opens_for(const ggml_tensor* node) {
+bool FlashGate::opens_for(const ggml_tensor* node, bool wanted) {
   const ggml_tensor* cache = cache_behind(node->src[1]);
   // Without memory: a cache whose context only counts its bytes, before the real one is made; or a graph that has none,
   // as tests build it.
   if (cache->data == nullptr) return std::string_view(cache->name).substr(0, 6) != "cache_";
   const std::lock_guard lock(mutex_);
-  const auto [found, first] = caches_.try_emplace(cache, Seen{node->src[0]->ne[1], false});
+  const auto [found, first] = caches_.try_emplace(cache, Seen{.tokens = node->src[0]->ne[1]});
   Seen& seen = found->second;
   if (!first && seen.tokens != node->src[0]->ne[1]) seen.open = true;
+  seen.claimed = seen.claimed || (seen.open && wanted);
   return seen.open;
 }
 
 void FlashGate::forget(const std::set<const ggml_tensor*>& caches) {
   const std::lock_guard lock(mutex_);
-  std::erase_if(caches_, [&](const auto& one) { return !one.second.open || caches.contains(one.first); });
+  std::erase_if(caches_, [&](const auto& one) { return !one.second.claimed || caches.contains(one.first); });
 }
 
 FlashGate& flash_gate() {
-  static FlashGate gate;
+  static FlashGate& gate = *new FlashGate;  // never destroyed: a context may end after what is static here
   return gate;
 }
 
@@ -124,9 +125,12 @@ bool claims(const ggml_tensor* node) {
     case GGML_OP_TOP_K:
       // Where all cells are chosen there is nothing to do better.
       return chosen.top_k && fits_top_k(node) && node->ne[0] < node->src[0]->ne[0];
-    case GGML_OP_FLASH_ATTN_EXT:
+    case GGML_OP_FLASH_ATTN_EXT: {
       // The gate is asked about dense nodes too: it learns from them what has been probed.
-      return chosen.attention && unfit_attention(node).empty() && flash_gate().opens_for(node) && is_sparse(node);
+      if (!chosen.attention || !unfit_attention(node).empty()) return false;
+      const bool sparse = is_sparse(node);
+      return flash_gate().opens_for(node, sparse) && sparse;
+    }
     case GGML_OP_LIGHTNING_INDEXER:
       return chosen.indexer && fits_indexer(node);
     default:

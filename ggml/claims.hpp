@@ -16,16 +16,17 @@ namespace seriatim::plugin {
 // flash attention "on".
 class FlashGate {
  public:
-  // Takes   a FLASH_ATTN_EXT node. Threads  any number at once.
-  bool opens_for(const ggml_tensor* node);
-  // A context ends: its caches' addresses may be another's later. `caches` are those whose attention it computed;
-  // what was only asked about is forgotten too.
+  // Takes   a FLASH_ATTN_EXT node; whether it is claimed if the gate is open. Threads  any number at once.
+  bool opens_for(const ggml_tensor* node, bool wanted = true);
+  // A context ends: its caches' addresses may be another's later. `caches` are those whose attention was laid out for
+  // it; what was never claimed is forgotten too.
   void forget(const std::set<const ggml_tensor*>& caches);
 
  private:
   struct Seen {
     long long tokens = 0;
     bool open = false;
+    bool claimed = false;
   };
   std::mutex mutex_;
   std::map<const ggml_tensor*, Seen> caches_;

@@ -37,7 +37,12 @@ void set_threads(ggml_backend_t backend, int threads) { backend_of(backend).set_
 void set_abort(ggml_backend_t backend, ggml_abort_callback callback, void* data) {
   backend_of(backend).set_abort({callback, data});
 }
-void print_counters() { say(GGML_LOG_LEVEL_INFO, counters_line()); }
+void print_counters() noexcept {
+  try {
+    say(GGML_LOG_LEVEL_INFO, counters_line());
+  } catch (...) {  // no memory for the line
+  }
+}
 // Eight numbers at most, in the order of Counters; gives how many there are.
 std::size_t read_counters(std::uint64_t* numbers, std::size_t room) {
   const Counters& c = counters();
@@ -90,7 +95,7 @@ ggml_backend_t init_backend(ggml_backend_dev_t device, const char*) {
     backend->context = context.release();
     say(GGML_LOG_LEVEL_INFO, formatted("seriatim: takes {} (kernels {})", what_is_taken(), default_kernels().name()));
     return backend.release();
-  } catch (const std::bad_alloc&) {
+  } catch (...) {
     return nullptr;
   }
 }

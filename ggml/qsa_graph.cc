@@ -182,6 +182,7 @@ std::optional<AttendChain> attend_chain(const ggml_tensor* attention) {
   const ggml_tensor* row = walk.past(walk.source(scattered, 1), GGML_OP_VIEW);
   const ggml_tensor* top_k = walk.is(walk.past(walk.past(row, GGML_OP_RESHAPE), GGML_OP_CONT), GGML_OP_TOP_K);
   if (walk.failed()) return std::nullopt;
+  chain.zeros = zeros;
   walk.demand(zeros->op == GGML_OP_FILL && float_parameter(zeros, 0) == 0.0f);
   walk.demand(hidden->src[0] == mask && float_parameter(hidden, 0) == -INFINITY);
   auto select = select_chain(top_k);

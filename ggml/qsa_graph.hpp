@@ -46,6 +46,7 @@ std::optional<SelectChain> select_chain(const ggml_tensor* top_k);
 struct AttendChain {
   SelectChain select;
   const ggml_tensor* attention = nullptr;  // the last node
+  const ggml_tensor* zeros = nullptr;      // what the selection scatters into the mask, made before the run
   std::vector<const ggml_tensor*> inside;  // those of the selection and its last node too
 };
 std::optional<AttendChain> attend_chain(const ggml_tensor* attention);

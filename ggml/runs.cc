@@ -96,6 +96,8 @@ void Runs::find(const ggml_cgraph* graph, const ggml_backend_graph_optimize_para
     if (auto attend = attend_chain(node); attend.has_value()) {
       if (const auto first = first_of_run(graph, attend->inside, i); first.has_value()) {
         pin(params, inputs_of(attend->select), node);
+        // Read where the nodes are computed one by one after all, when part of the output is written already.
+        pin(params, {attend->zeros}, node);
         runs_.insert_or_assign(graph->nodes[*first], Run{std::move(*attend), i - *first + 1});
       }
     }

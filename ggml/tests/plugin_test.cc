@@ -96,6 +96,16 @@ TEST(Plugin, DeclinesTheFirstNumberOfTokensOfACacheUntilAnotherIsAsked) {
   EXPECT_TRUE(gate.opens_for(one));
 }
 
+TEST(Plugin, ForgetsACacheWhoseAttentionWasNeverClaimed) {
+  Graph graph;
+  ggml_tensor* cache = graph.tensor(GGML_TYPE_F16, {64, 1, 256});
+  FlashGate gate;
+  EXPECT_FALSE(gate.opens_for(attention_over(graph, cache, 1, 0), false));
+  EXPECT_TRUE(gate.opens_for(attention_over(graph, cache, 512, 0), false));
+  gate.forget({});
+  EXPECT_FALSE(gate.opens_for(attention_over(graph, cache, 1, 32)));
+}
+
 // llama.cpp's programs make a context without memory first, to see what fits; it would give flash attention up.
 TEST(Plugin, DeclinesACacheWithoutMemory) {
   Graph graph;

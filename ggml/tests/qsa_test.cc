@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <memory>
 
+#include "claims.hpp"
 #include "counters.hpp"
 #include "graph.hpp"
 #include "qsa_model.hpp"
@@ -247,6 +248,34 @@ TEST(Qsa, IsNearWhatGgmlComputesWhereItsSelectionIsExact) {
   Context ours(2), theirs(2, false);
   const auto got = ours.run(*model, 0, 1), want = theirs.run(*model, 0, 1);
   EXPECT_LT(normalized_error(got, want), 5e-4);
+}
+
+// A query that our attention refuses, behind others that it has answered: their output is there already.
+TEST(Qsa, IsLeftToGgmlWithEverythingThatItReads) {
+  for (const std::int64_t head_dim : {8, 16, 32}) {  // some lay the output over what a node before has read
+    const auto model =
+        model_of({.held = 250, .tokens = 90, .budget = 32, .heads = 2, .kv_heads = 1, .head_dim = head_dim}, 550);
+    const std::int64_t each = model->shape.heads * model->shape.head_dim;
+    model->queries[static_cast<std::size_t>(80 * each)] = std::numeric_limits<float>::quiet_NaN();
+    Context ours(2), theirs(2, false);
+    const std::uint64_t left = counters().left_to_ggml;
+    const auto got = ours.run(*model, 0, 90);
+    EXPECT_EQ(counters().left_to_ggml, left + 1);
+    EXPECT_TRUE(got == theirs.run(*model, 0, 90)) << head_dim;
+  }
+}
+
+// The memory of its cache may be another context's next, whose flash attention "auto" we must not switch off.
+TEST(Qsa, TheCacheOfAContextThatComputedNothingIsForgotten) {
+  const auto model = model_of({}, 560);
+  {
+    QsaContext context(1);
+    model->build(0, 1);
+    ASSERT_TRUE(context.prepare(*model, QsaEnd::kAttention));
+  }
+  model->build(0, 1);
+  EXPECT_FALSE(flash_gate().opens_for(model->attention));
+  flash_gate().forget({cache_behind(model->attention->src[1])});
 }
 
 TEST(QsaRow, KeepsTheTailsPlaceAndTakesWholeGroups) {

@@ -11,16 +11,20 @@
 
 /* Not linked: a program without ggml (a shell that starts the server, say) is left alone. */
 typedef void* (*LoadBackend)(const char* path);
+typedef size_t (*CountBackends)(void);
 
 __attribute__((constructor)) static void load_seriatim(void) {
   static const char kName[] = "libggml-seriatim.so";
   const char* named = getenv("SERIATIM_GGML_LIBRARY");
   LoadBackend load = NULL;
+  CountBackends count = NULL;
   void* found = dlsym(RTLD_DEFAULT, "ggml_backend_load");
+  void* found_count = dlsym(RTLD_DEFAULT, "ggml_backend_reg_count");
   char path[4096];
   Dl_info here;
-  if (found == NULL) return;
+  if (found == NULL || found_count == NULL) return;
   memcpy(&load, &found, sizeof load);
+  memcpy(&count, &found_count, sizeof count);
   if (named == NULL) {
     const char* slash;
     size_t folder;
@@ -31,6 +35,11 @@ __attribute__((constructor)) static void load_seriatim(void) {
     memcpy(path, here.dli_fname, folder);
     memcpy(path + folder, kName, sizeof kName);
     named = path;
+  }
+  /* No backend is built in: llama.cpp loads the CPU's and all others itself, but only as long as there is none. */
+  if (count() == 0) {
+    setenv("GGML_BACKEND_PATH", named, 0);
+    return;
   }
   if (load(named) == NULL) fprintf(stderr, "seriatim: %s was not loaded; llama.cpp runs without it\n", named);
 }

@@ -88,6 +88,24 @@ def test_ld_preload_names_a_backend_that_is_not_there(built):
     assert "seriatim: /nowhere.so was not loaded; llama.cpp runs without it" in done.stderr
 
 
+LOADS_ITS_OWN = """
+#include <stdio.h>
+#include <stdlib.h>
+size_t ggml_backend_reg_count(void) { return 0; }
+void* ggml_backend_load(const char* path) { return printf("loaded %s", path), NULL; }
+int main(void) { return puts(getenv("GGML_BACKEND_PATH")) == EOF; }
+"""
+
+
+def test_ld_preload_leaves_the_loading_to_a_program_without_backends_of_its_own(built, tmp_path):
+    """Else llama.cpp, which then finds one backend, would not load the CPU's."""
+    (tmp_path / "main.c").write_text(LOADS_ITS_OWN)
+    call("cc", "-rdynamic", tmp_path / "main.c", "-o", tmp_path / "main")
+    preload = {"LD_PRELOAD": str(built.preload)}
+    assert call(tmp_path / "main", environment=preload).stdout == f"{built.preload.parent}/libggml-seriatim.so\n"
+    assert call(tmp_path / "main", environment={**preload, "GGML_BACKEND_PATH": "/mine"}).stdout == "/mine\n"
+
+
 def test_ld_preload_brings_the_backend(built, model):
     result = running.run(built.run, model("deepseek32"), tokens=200, steps=2, threads=1,
                          environment={"LD_PRELOAD": str(built.preload)})

@@ -36,6 +36,9 @@ def load(library: str | os.PathLike[str] | None = None) -> list[str]:
         raise ImportError(f"llama_cpp ({llama_cpp.__file__}) has loaded no libggml.so.0: {error}") from None
     if not path.exists():
         raise FileNotFoundError(f"{path}: the backend is not there")
+    ggml.ggml_backend_reg_count.restype = ctypes.c_size_t
+    if ggml.ggml_backend_reg_count() == 0:  # none is built in; llama.cpp loads them only as long as there is none
+        ggml.ggml_backend_load_all()
     ggml.ggml_backend_load.restype = ctypes.c_void_p
     ggml.ggml_backend_load.argtypes = [ctypes.c_char_p]
     if not ggml.ggml_backend_load(os.fsencode(path)):

@@ -28,7 +28,8 @@ bool fits_top_k(const ggml_tensor* node) {
   const ggml_tensor* scores = node->src[0];
   return node->op == GGML_OP_TOP_K && scores != nullptr && scores->type == GGML_TYPE_F32 &&
          node->type == GGML_TYPE_I32 && scores->nb[0] == sizeof(float) && ggml_is_contiguous(node) &&
-         node->ne[0] <= scores->ne[0] && same_extents(node, scores, 1) && !is_empty_somewhere(node);
+         node->ne[0] <= scores->ne[0] && scores->ne[0] <= std::int64_t{1} << 30 && same_extents(node, scores, 1) &&
+         !is_empty_somewhere(node);
 }
 
 void TopK::one_row(std::span<const float> scores, std::int64_t keep, std::int32_t* out,

@@ -161,6 +161,7 @@ std::vector<QsaShape> shapes() {
   all.push_back({.held = 256, .tokens = 2});  // no cell is free
   all.push_back({.held = 155, .tokens = 5, .streams = 3});
   all.push_back({.held = 40, .tokens = 12});  // some see less than the budget
+  for (std::int64_t held : {1, 3, 4}) all.push_back({.held = held, .tokens = held, .streams = 2});  // no group, and one
   all.push_back({.held = 1001, .tokens = 1, .cells = 1024, .budget = 256, .group = 8, .index_heads = 2});
   for (const ggml_type type : {GGML_TYPE_F32, GGML_TYPE_BF16, GGML_TYPE_Q8_0, GGML_TYPE_Q4_0})
     all.push_back({.held = 151, .tokens = 4, .streams = 2, .type = type});

@@ -71,7 +71,9 @@ void Scorer::score_tile(const Geometry& geometry, const KeyRows& keys, std::int6
   const ScoreKernels& scoring = score_kernels(chosen);
   const Widener widen(keys.type, chosen);
   std::array<const std::byte*, kTilePanels> pages;
-  const bool as_they_lie = keys.type == GGML_TYPE_F32 && keys.stride_bytes == row_bytes(DType::kF32, row) &&
+  // Rows that were padded would be read past the last one's end.
+  const bool as_they_lie = dim == row && keys.type == GGML_TYPE_F32 &&
+                           keys.stride_bytes == row_bytes(DType::kF32, row) &&
                            reinterpret_cast<std::uintptr_t>(keys.first) % alignof(float) == 0;
   for (std::int64_t p = 0; p * kPanelKeys < count; ++p) {
     float* panel = own.panels.data() + p * kPanelKeys * row;

@@ -6,6 +6,7 @@
 #include "base/half.hpp"
 #include "graph.hpp"
 #include "seriatim/score.hpp"
+#include "support/mapped_memory.hpp"
 #include "tensors.hpp"
 
 namespace seriatim::plugin {
@@ -132,6 +133,26 @@ TEST(Indexer, IsTheCanonicalScoreBitForBitWhateverTheThreads) {
       EXPECT_TRUE(by_us(indexer, one.node, threads) == want) << ggml_type_name(shape.type) << ", dim " << shape.dim;
     }
   }
+}
+
+// Keys of f32 with gaps between: the last one's gap may be nobody's memory.
+TEST(Indexer, ReadsNothingPastTheLastKey) {
+  const Shape shape{.type = GGML_TYPE_F32, .dim = 40, .heads = 2, .tokens = 1, .cells = 16, .streams = 1};
+  const IndexerNode one(shape, 90);
+  const auto want = one.by_definition();
+  constexpr std::int64_t kApart = 48 * sizeof(float), kKey = 40 * sizeof(float);
+  const std::int64_t page = seriatim::testing::MappedMemory::page_bytes();
+  seriatim::testing::MappedMemory memory(2 * page);
+  ASSERT_TRUE(memory.forbid(page, page));
+  std::byte* first = memory.data() + page - 15 * kApart - kKey;
+  for (std::int64_t cell = 0; cell < 16; ++cell)
+    std::memcpy(first + cell * kApart, bytes_of(one.k) + cell * kKey, kKey);
+  one.k->data = first;
+  one.k->nb[1] = one.k->nb[2] = kApart;
+  one.k->nb[3] = 16 * kApart;
+  ASSERT_TRUE(fits_indexer(one.node));
+  Indexer indexer;
+  EXPECT_TRUE(by_us(indexer, one.node, 1) == want);
 }
 
 TEST(Indexer, LeavesOtherShapesToGgml) {

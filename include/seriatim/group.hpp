@@ -64,10 +64,19 @@ class Group {
   //         of kDetailBytes
   // Errors  the same on every rank, but for a lost one: InvalidArgument: the first difference (argument = what differs,
   //         index = rank). The refusal of the lowest rank, "rank N: " before its message, unless all ranks refuse
-  //         alike. PeerLost. After any but PeerLost the group may go on. Nothing is written.
+  //         alike. PeerLost, and OutOfMemory of the transport, which end the group: every later gather gives the same.
+  //         Nothing is written.
   Status gather(const Call& call, const Status& mine, std::span<const std::byte> block, std::span<std::byte> blocks);
   // The same without blocks.
   Status agree(const Call& call, const Status& mine = {}) { return gather(call, mine, {}, {}); }
+
+  // For a rank that ends a call between its gather and its last message: the others wait for what will not come, and
+  // its next header would be taken for it. From now on every gather of this rank gives `why` at once.
+  // Gives   why, or what the group ended with before
+  Status leave(const Status& why);
+  // Whether this rank has left, or a gather has failed other than by a difference or a refusal: what the other ranks
+  // know of the call is not known.
+  bool ended() const;
 
   static constexpr std::int64_t kHeaderBytes = 40;
   static constexpr std::int64_t kDetailBytes = 1208;

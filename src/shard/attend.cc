@@ -194,7 +194,9 @@ Status ShardedEngine::Impl::attend(std::span<const ShardedAttendAsk> asks, Const
     return {};
   });
   if (Status s = group.agree(call, mine); !s.ok()) return s;
-  return without_throwing("attend", [&] { return attend.run(); });
+  const Status done = without_throwing("attend", [&] { return attend.run(); });
+  // An overflow is known after the last message; any other error may be one before it.
+  return done.ok() || done.code() == Code::kOverflow ? done : group.leave(done);
 }
 
 }  // namespace seriatim

@@ -9,17 +9,19 @@ class Mover {
   Mover(ShardedCache::Impl& impl, const ShardedSequence& old, ShardedSequence& next)
       : impl_(impl), old_(old), next_(next), rank_(impl.group.rank()) {}
 
+  // Sends and takes every message, whether or not this rank can keep what comes: local() says that.
+  // Errors  what ended the messages before the last one. Throws bad_alloc.
   Status run() {
     if (Status s = send(); !s.ok()) return s;
     const PositionRange own = common(old_.spread.range(rank_), next_.spread.range(rank_));
     const bool stays_first = own.tokens() > 0 && own.begin == next_.spread.begin(rank_);
-    local_ = stays_first ? keep(own) : start();
+    local_ = sharded([&] { return stays_first ? keep(own) : start(); });
     if (Status s = take(0, rank_); !s.ok()) return s;
     if (local_.ok() && !stays_first && own.tokens() > 0)
       local_ = impl_.cache->copy(old_.local, own.begin, own.tokens(), next_.local);
-    if (Status s = take(rank_ + 1, impl_.group.size()); !s.ok()) return s;
-    return local_;
+    return take(rank_ + 1, impl_.group.size());
   }
+  const Status& local() const { return local_; }
 
  private:
   Transport& transport() { return impl_.group.transport(); }
@@ -78,7 +80,8 @@ class Mover {
           local_ = begun.status();
           if (begun.ok()) transaction.emplace(*std::move(begun));
         }
-        if (local_.ok()) local_ = impl_.pack.append(bytes_, first, count, *transaction, next_.local);
+        if (local_.ok())
+          local_ = sharded([&] { return impl_.pack.append(bytes_, first, count, *transaction, next_.local); });
         return Status();
       });
       if (!received.ok()) return received;
@@ -98,7 +101,9 @@ class Mover {
 }  // namespace
 
 Status ShardedCache::Impl::move(const ShardedSequence& old, ShardedSequence& next) {
-  return Mover(*this, old, next).run();
+  Mover mover(*this, old, next);
+  if (const Status moved = sharded([&] { return mover.run(); }); !moved.ok()) return group.leave(moved);
+  return mover.local();
 }
 
 }  // namespace seriatim

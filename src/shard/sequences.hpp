@@ -84,8 +84,10 @@ struct ShardedCache::Impl {
   Result<SequenceId> publish_new(const Call& call, const Status& mine, ShardedSequence& next);
 
   // Builds this rank's part of `next.spread` out of that of `old`, with tokens that other ranks send. All ranks call
-  // it. Gives   next.local, also where it fails, unless it is -1 Errors  PeerLost at once; others after all messages
-  // have been sent and taken.
+  // it.
+  // Gives   next.local, also where it fails, unless it is -1
+  // Errors  what kept this rank from building its part, after all messages have been sent and taken; what ended the
+  //         messages, which ends the group, too.
   Status move(const ShardedSequence& old, ShardedSequence& next);
 
   void forget(SequenceId local) noexcept;

@@ -276,11 +276,7 @@ Status ShardedCache::evict_prefix(SequenceId sequence, std::int64_t tokens) {
   });
   if (Status s = impl_->group.agree(call, mine); !s.ok()) return s;
   if (tokens == 0) return {};
-  const Status moved = sharded([&] { return impl_->move(*found, next); });
-  if (moved.code() == Code::kPeerLost) {
-    if (next.local >= 0) impl_->forget(next.local);
-    return moved;
-  }
+  const Status moved = impl_->move(*found, next);
   return impl_->publish(call, moved, found, next);
 }
 
@@ -302,11 +298,7 @@ Status ShardedCache::rebalance(SequenceId sequence, std::span<const std::int64_t
     return {};
   });
   if (Status s = impl_->group.agree(call, mine); !s.ok()) return s;
-  const Status moved = sharded([&] { return impl_->move(*found, next); });
-  if (moved.code() == Code::kPeerLost) {
-    if (next.local >= 0) impl_->forget(next.local);
-    return moved;
-  }
+  const Status moved = impl_->move(*found, next);
   return impl_->publish(call, moved, found, next);
 }
 

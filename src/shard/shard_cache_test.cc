@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <random>
+#include <thread>
 
 #include "support/sharded_story.hpp"
 #include "support/sharded_world.hpp"
@@ -49,6 +50,71 @@ TEST(ShardedPrograms, GiveTheStatesAndRefusalsOfOneCache) {
     }
   }
   EXPECT_GT(refused, 10);
+}
+
+// A rank that lacks memory for a message of a call.
+class WithoutMemoryToSend final : public Transport {
+ public:
+  explicit WithoutMemoryToSend(std::shared_ptr<Transport> by) : by_(std::move(by)) {}
+  int rank() const override { return by_->rank(); }
+  int size() const override { return by_->size(); }
+  Status all_gather(std::span<const std::byte> block, std::span<std::byte> blocks) override {
+    return by_->all_gather(block, blocks);
+  }
+  Status send(int, std::span<const std::byte>) override {
+    return Status::error(Code::kOutOfMemory, "bytes", "bytes: no memory");
+  }
+  Status receive(int from, std::span<std::byte> bytes) override { return by_->receive(from, bytes); }
+  Status broadcast(int root, std::span<std::byte> bytes) override { return by_->broadcast(root, bytes); }
+
+ private:
+  std::shared_ptr<Transport> by_;
+};
+
+TEST(ShardedCalls, ARankThatCannotSendWhatItOwesLeavesTheGroupAndTheOthersCallsEnd) {
+  const World world = random_world(3, 1);
+  for (const bool moves : {false, true}) {
+    const auto transports = ThreadTransports::make(2, std::chrono::milliseconds(300));
+    std::vector<Status> during(2);
+    std::vector<Status> after(2);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < 2; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto own = static_cast<std::size_t>(rank);
+        std::shared_ptr<Transport> end = transports->at(rank);
+        if (rank == 1) end = std::make_shared<WithoutMemoryToSend>(end);
+        auto group = Group::meet(end, Call("test"));
+        auto cache = ShardedCache::create(world.geometry, {world.options, 0.25}, *group);
+        const SequenceId id = *(*cache)->add();  // every token on rank 1
+        const auto batch = [&](std::int64_t layer) {
+          return cache_testing::make_batch(world.geometry, layer, 0, cache_testing::ids(1, 64),
+                                           world.options.layers[static_cast<std::size_t>(layer)].indexed);
+        };
+        {
+          auto step = (*cache)->begin();
+          for (std::int64_t layer = 0; layer < kLayers; ++layer)
+            EXPECT_TRUE(step->append(id, layer, batch(layer).view).ok());
+          EXPECT_TRUE(step->commit().ok());
+        }
+        const std::int64_t cut = 32;
+        if (moves) {
+          during[own] = (*cache)->rebalance(id, {&cut, 1});
+        } else {
+          const SequenceId two = *(*cache)->add(0, {&cut, 1});
+          auto step = (*cache)->begin();
+          const cache_testing::Batch tokens = batch(0);
+          during[own] = step->append_from(1, two, 0, 0, 64, rank == 1 ? tokens.view : TokenBatch{});
+        }
+        after[own] = (*cache)->fork(id).status();
+        EXPECT_EQ((*cache)->snapshot(id)->run().tokens, 64);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& statuses : {during, after}) {
+      EXPECT_EQ(statuses[0].code(), Code::kPeerLost) << statuses[0].message();
+      EXPECT_EQ(statuses[1].code(), Code::kOutOfMemory) << statuses[1].message();
+    }
+  }
 }
 
 // A lost or dropped message at every place of a program, one at a time: the ranks' calls end in PeerLost, and each

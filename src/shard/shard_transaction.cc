@@ -46,6 +46,14 @@ struct ShardedTransaction::Staged {
 
 namespace {
 
+// What the local cache says of a token of its part, as one process says it of the call's.
+Status in_call(Status status, std::int64_t skipped) {
+  if (status.code() != Code::kNotFinite || status.place().row < 0 || skipped == 0) return status;
+  const Place at{status.place().row + skipped, status.place().index};
+  return Status::error(status.code(), status.argument(),
+                       formatted("{}: element {} of token {} is not finite", status.argument(), at.index, at.row), at);
+}
+
 Status ended() { return Status::error(Code::kInvalidArgument, "transaction", "transaction: it has ended"); }
 
 }  // namespace
@@ -179,10 +187,7 @@ Status ShardedTransaction::append(SequenceId sequence, std::int64_t layer, const
                                      {tokens.first_position, tokens.first_position + count});
     if (own.tokens() == 0) return {};
     const std::int64_t skipped = own.begin - tokens.first_position;
-    const Status status = all.local.append(part->local, layer, some_tokens(tokens, skipped, own.tokens()));
-    if (status.ok() || status.code() != Code::kNotFinite || status.place().row < 0) return status;
-    return Status::error(status.code(), status.argument(), status.message(),
-                         {status.place().row + skipped, status.place().index});
+    return in_call(all.local.append(part->local, layer, some_tokens(tokens, skipped, own.tokens())), skipped);
   });
   return all.end_append(call, mine, part, layer, count);
 }
@@ -220,7 +225,10 @@ Status ShardedTransaction::append_from(int holder, SequenceId sequence, std::int
       if (own.tokens() == 0) return {};
       bytes.resize(static_cast<std::size_t>(own.tokens() * pack.layer_bytes(layer)));
       if (Status s = group.transport().receive(holder, bytes); !s.ok()) return s;
-      staged = pack.append_layer(bytes, layer, own.begin, own.tokens(), all.local, part->local);
+      staged = sharded([&] {
+        return in_call(pack.append_layer(bytes, layer, own.begin, own.tokens(), all.local, part->local),
+                       own.begin - first_position);
+      });
       return {};
     }
     for (int to = 0; to < group.size(); ++to) {
@@ -233,9 +241,10 @@ Status ShardedTransaction::append_from(int holder, SequenceId sequence, std::int
     if (own.tokens() == 0) return {};
     TokenBatch rest = some_tokens(tokens, own.begin - first_position, own.tokens());
     rest.first_position = own.begin;
-    staged = all.local.append(part->local, layer, rest);
+    staged = sharded([&] { return in_call(all.local.append(part->local, layer, rest), own.begin - first_position); });
     return {};
   });
+  if (!sent.ok()) (void)group.leave(sent);
   return all.end_append(call, sent.ok() ? staged : sent, part, layer, count);
 }
 

@@ -1,12 +1,16 @@
 // The failures that all transports report in the same words.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 
 #include "base/format.hpp"
 #include "seriatim/status.hpp"
 
 namespace seriatim::transport {
+
+// The longest that anything waits; more, added to the clock, would pass its range.
+inline constexpr std::chrono::milliseconds kLongestWait = std::chrono::hours(24 * 3650);
 
 inline Status peer_lost(int rank, std::string_view how) {
   return Status::error(Code::kPeerLost, "rank", formatted("rank {} {}", rank, how), {.index = rank});

@@ -118,12 +118,17 @@ struct Group::State {
   Status first_difference(const Detail& ours, const Detail& theirs, int rank) const;
   Status other_arguments(const Detail& ours, const Detail& theirs, int rank) const;
   Status refusal(const Status& mine) const;
+  Status leave(const Status& why) {
+    if (end.ok()) end = why;
+    return end;
+  }
   Detail detail(std::size_t rank) const {
     return read<Detail>(std::span(detail_bytes).subspan(rank * sizeof(Detail), sizeof(Detail)));
   }
 
   std::shared_ptr<Transport> transport;
   std::uint64_t number = 0;  // of the call
+  Status end;                // what ended the group on this rank
   std::vector<std::byte> frame;
   std::vector<std::byte> frames;
   std::vector<std::byte> detail_bytes;
@@ -161,6 +166,7 @@ Status Group::State::greet() {
 
 Status Group::State::gather(const Call& call, const Status& mine, std::span<const std::byte> block,
                             std::span<std::byte> blocks) {
+  if (!end.ok()) return end;
   if (blocks.size() / ranks() != block.size() || blocks.size() % ranks() != 0)
     return gather(call, transport::blocks_unfit(block.size(), transport->size(), blocks.size()), {}, {});
   try {
@@ -178,7 +184,7 @@ Status Group::State::gather(const Call& call, const Status& mine, std::span<cons
   Status sent = transport->all_gather(frame, frames);
   if (!sent.ok()) {
     // Frames of different lengths: all ranks see that.
-    if (sent.code() != Code::kInvalidArgument) return sent;
+    if (sent.code() != Code::kInvalidArgument) return leave(sent);
     return explain(call, header, mine);
   }
   const auto part = [&](std::size_t rank) { return std::span<const std::byte>(frames).subspan(rank * frame.size()); };
@@ -200,7 +206,7 @@ Status Group::State::explain(const Call& call, const Header& header, const Statu
   ours.place = {mine.place().row, mine.place().index, mine.place().ask};
   copy_cut(ours.argument, mine.argument());
   copy_cut(ours.message, mine.message());
-  if (Status s = transport->all_gather(bytes_of(ours), detail_bytes); !s.ok()) return s;
+  if (Status s = transport->all_gather(bytes_of(ours), detail_bytes); !s.ok()) return leave(s);
   const Detail first = detail(0);
   for (std::size_t rank = 1; rank < ranks(); ++rank)
     if (Status s = first_difference(first, detail(rank), static_cast<int>(rank)); !s.ok()) return s;
@@ -293,5 +299,8 @@ Status Group::gather(const Call& call, const Status& mine, std::span<const std::
                      std::span<std::byte> blocks) {
   return state_->gather(call, mine, block, blocks);
 }
+
+Status Group::leave(const Status& why) { return state_->leave(why); }
+bool Group::ended() const { return !state_->end.ok(); }
 
 }  // namespace seriatim

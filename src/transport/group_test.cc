@@ -62,6 +62,29 @@ TEST(Group, AnotherCallIsNamedOnEveryRankAndTheGroupGoesOn) {
   for (const Status& status : after) EXPECT_TRUE(status.ok()) << status.message();
 }
 
+TEST(Group, ARankThatLeavesACallInTheMiddleIsLostToTheOthersAndSendsNoHeaderInTheCallsPlace) {
+  auto ranks = ThreadTransports::make(2, std::chrono::milliseconds(200));
+  const auto answers = on_ranks(*ranks, [&](const std::shared_ptr<Transport>& end) -> Status {
+    auto group = Group::meet(end, Call("test"));
+    if (!group.ok()) return group.status();
+    if (Status s = group->agree(Call("attend")); !s.ok()) return s;
+    EXPECT_FALSE(group->ended());
+    if (group->rank() == 1) {
+      (void)group->leave(Status::error(Code::kOutOfMemory, "attend", "attend: no memory"));
+      EXPECT_TRUE(group->ended());
+      return group->agree(Call("plan"));
+    }
+    std::array<std::byte, Group::kHeaderBytes> partial{};
+    const Status lost = group->transport().receive(1, partial);
+    EXPECT_EQ(lost.code(), Code::kPeerLost);
+    EXPECT_EQ(group->agree(Call("plan")).code(), Code::kPeerLost);
+    EXPECT_TRUE(group->ended());
+    return lost;
+  });
+  EXPECT_EQ(answers[1].code(), Code::kOutOfMemory);
+  EXPECT_EQ(answers[0].code(), Code::kPeerLost) << answers[0].message();
+}
+
 TEST(Group, AnotherArgumentIsNamedWithItsValues) {
   expect_all(in_group(4,
                       [](Group& group) {

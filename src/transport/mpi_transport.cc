@@ -40,7 +40,8 @@ Status mpi_refused(std::string_view call, int error) {
 // ranks of an oversubscribed machine share its cores.
 class Patience {
  public:
-  explicit Patience(std::chrono::milliseconds timeout) : deadline_(Clock::now() + timeout) {}
+  explicit Patience(std::chrono::milliseconds timeout)
+      : deadline_(Clock::now() + std::min(timeout, transport::kLongestWait)) {}
 
   // False when the time is up.
   bool wait() {

@@ -159,7 +159,7 @@ class ThreadTransports::End final : public Transport {
       std::unique_lock lock(hub_->mutex);
       Hub::Queue& queue = hub_->queue(from, rank_);
       const auto is_lost = [&](int rank) { return hub_->lost[static_cast<std::size_t>(rank)]; };
-      hub_->changed.wait_for(lock, hub_->timeout,
+      hub_->changed.wait_for(lock, std::min(hub_->timeout, transport::kLongestWait),
                              [&] { return !queue.messages.empty() || is_lost(from) || is_lost(rank_); });
       if (is_lost(rank_)) {
         failure = peer_lost(rank_, "has been lost");

@@ -123,7 +123,8 @@ class ShardedCache {
   // Writes sequences to a folder that all ranks share: each rank one file in the format of Cache::save(), then rank 0
   // the manifest, whose rename is the commit. Until then what was saved there before is what a restore finds; files of
   // earlier saves are removed afterwards.
-  // Errors  as Cache::save. Threads  saves to one folder must take turns.
+  // Errors  as Cache::save; argument "manifest": the new save stands there, but may not outlast a loss of power.
+  // Threads  saves to one folder must take turns.
   Status save(const std::string& folder, std::span<const SequenceId> sequences) const;
   Status save(const std::string& folder) const;
 

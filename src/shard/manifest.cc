@@ -3,9 +3,11 @@
 #define XXH_INLINE_ALL
 #include <xxhash.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include "seriatim/cache_file.hpp"
@@ -16,6 +18,7 @@ namespace {
 
 constexpr std::string_view kFormat = "seriatim sharded cache";
 constexpr std::string_view kVersion = "1";
+constexpr std::int64_t kMostGeneration = std::int64_t{1} << 62;
 
 Status corrupt(std::string_view what) {
   return Status::error(Code::kCorrupt, "manifest", formatted("manifest: {}", what));
@@ -49,6 +52,30 @@ Result<SavedSpread> read_sequence(std::span<const std::int64_t> numbers, int ran
       !admit_cuts(geometry, saved.spread.run.anchor, saved.spread.cuts, ranks).ok())
     return corrupt(formatted("sequence {} has no such run or cuts", saved.id));
   return saved;
+}
+
+// What a file's name says, if it is that of a rank's file.
+struct RankFile {
+  int rank = -1;
+  std::int64_t generation = -1;
+};
+std::optional<RankFile> rank_file(const std::string& name) {
+  const auto after = [](std::string_view& text, std::string_view what) {
+    const bool there = text.starts_with(what);
+    text.remove_prefix(there ? what.size() : 0);
+    return there;
+  };
+  const auto number_of = [](std::string_view& text, auto& number) {
+    const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+    text.remove_prefix(static_cast<std::size_t>(stop - text.data()));
+    return error == std::errc() && number >= 0;
+  };
+  RankFile one;
+  std::string_view text = name;
+  if (!after(text, "rank-") || !number_of(text, one.rank) || !after(text, ".") || !number_of(text, one.generation) ||
+      text != ".safetensors")
+    return {};
+  return one;
 }
 
 // One file of a Cache: a single rank's.
@@ -106,7 +133,8 @@ Result<Manifest> read_manifest(const std::string& path, const Geometry& geometry
     return Status::error(Code::kUnsupported, "manifest", formatted("manifest: version {}", text("version")));
   const auto ranks = number(metadata, "ranks");
   const auto generation = number(metadata, "generation");
-  if (!ranks || *ranks < 1 || *ranks > 1 << 20 || !generation) return corrupt("its ranks or generation are no numbers");
+  if (!ranks || *ranks < 1 || *ranks > 1 << 20 || !generation || *generation > kMostGeneration)
+    return corrupt("its ranks or generation are no numbers");
   const auto table = file->find("sequences");
   if (!table.ok()) return corrupt("it lists no sequences");
   const std::size_t wide = columns(static_cast<std::size_t>(*ranks));
@@ -127,17 +155,29 @@ Result<Manifest> read_manifest(const std::string& path, const Geometry& geometry
   return manifest;
 }
 
+Result<std::int64_t> next_generation(const std::string& folder, const Geometry& geometry) {
+  std::int64_t newest = -1;
+  if (const auto manifest = read_manifest(folder, geometry); manifest.ok()) newest = manifest->generation;
+  std::error_code error;
+  std::filesystem::directory_iterator file(folder, error);
+  for (; !error && file != std::filesystem::directory_iterator(); file.increment(error)) {
+    const auto one = rank_file(file->path().filename().string());
+    if (one) newest = std::max(newest, one->generation);
+  }
+  // Where there is no folder, the file that is to be written there says so.
+  if (error && error != std::errc::no_such_file_or_directory && error != std::errc::not_a_directory)
+    return Status::error(Code::kIo, "path", formatted("path: {} cannot be listed: {}", folder, error.message()));
+  if (newest >= kMostGeneration) return corrupt(formatted("there is no generation after {}", newest));
+  return newest + 1;
+}
+
 void remove_older(const std::string& folder, int rank, int ranks, std::int64_t generation) noexcept {
   try {
     std::error_code error;
     for (const auto& file : std::filesystem::directory_iterator(folder, error)) {
-      const std::string name = file.path().filename().string();
-      int of = -1;
-      long long made = -1;
-      int end = 0;
-      if (std::sscanf(name.c_str(), "rank-%d.%lld.safetensors%n", &of, &made, &end) != 2) continue;
-      if (end != static_cast<int>(name.size()) || made == generation) continue;
-      if (of == rank || (rank == 0 && of >= ranks)) std::filesystem::remove(file.path(), error);
+      const auto one = rank_file(file.path().filename().string());
+      if (!one || one->generation == generation) continue;
+      if (one->rank == rank || (rank == 0 && one->rank >= ranks)) std::filesystem::remove(file.path(), error);
     }
   } catch (...) {  // no memory for names: the files stay
   }

@@ -31,6 +31,11 @@ Status write_manifest(const std::string& folder, const Manifest& manifest);
 // Errors  NotFound. Io. Corrupt. Unsupported: a version. Throws bad_alloc.
 Result<Manifest> read_manifest(const std::string& path, const Geometry& geometry);
 
+// One more than that of any rank file in the folder, whole or left behind, and than that of its manifest, if one can be
+// read: what a save writes never lies over what an earlier one has written.
+// Errors  Io. Corrupt: there is none after it. Throws bad_alloc.
+Result<std::int64_t> next_generation(const std::string& folder, const Geometry& geometry);
+
 // Removes rank files of other generations: those of `rank`, and on rank 0 those of ranks that there are no more. What
 // cannot be removed stays.
 void remove_older(const std::string& folder, int rank, int ranks, std::int64_t generation) noexcept;

@@ -118,6 +118,20 @@ Status restore_own(ShardedCache::Impl& impl, const Manifest& manifest, RestoreMo
   return status;
 }
 
+// The argument of a save's error after which the new manifest stands in the folder, with the files that it names.
+constexpr std::string_view kInPlace = "manifest";
+
+// Whether a manifest whose writing failed may have been renamed all the same: the sync of the folder comes after that.
+bool is_in_place(const std::string& folder, const Manifest& manifest, const Geometry& geometry) {
+  const auto now = read_manifest(folder, geometry);
+  return now.ok() ? now->generation == manifest.generation : now.status().code() != Code::kNotFound;
+}
+
+Status in_place(const Status& status) {
+  return Status::error(status.code(), kInPlace, formatted("manifest: it may be in place, but {}", status.message()),
+                       status.place());
+}
+
 }  // namespace
 
 Status ShardedCache::save(const std::string& folder) const { return save(folder, sequences()); }
@@ -139,9 +153,11 @@ Status ShardedCache::save(const std::string& folder, std::span<const SequenceId>
     }
     all.resize(local.size() * static_cast<std::size_t>(ranks));
     generations.resize(static_cast<std::size_t>(ranks));
+    if (rank != 0) return {};
     // A manifest that cannot be read is replaced all the same.
-    const auto before = read_manifest(folder, geometry());
-    manifest.generation = before.ok() ? before->generation + 1 : 0;
+    const auto generation = next_generation(folder, geometry());
+    if (!generation.ok()) return generation.status();
+    manifest.generation = *generation;
     return {};
   });
   if (!mine.ok()) return impl_->group.agree(call, mine);
@@ -152,10 +168,10 @@ Status ShardedCache::save(const std::string& folder, std::span<const SequenceId>
     return s;
   manifest.generation = generations.front();
   const std::string path = rank_path(folder, rank, manifest.generation);
-  // Where a rank is lost another may have heard of all files and commit them: they stay.
+  // Where this rank does not know what the others know, rank 0 may have heard of all files and commit them: they stay.
   const auto give_up = [&](const Status& status) {
     std::error_code error;
-    if (status.code() != Code::kPeerLost) std::filesystem::remove(path, error);
+    if (!impl_->group.ended() && status.argument() != kInPlace) std::filesystem::remove(path, error);
     return status;
   };
   const Status saved = impl_->cache->save(path, local);
@@ -170,7 +186,8 @@ Status ShardedCache::save(const std::string& folder, std::span<const SequenceId>
       for (std::size_t k = 0; k < static_cast<std::size_t>(ranks); ++k)
         manifest.sequences[i].local.push_back(all[k * local.size() + i]);
     }
-    return write_manifest(folder, manifest);
+    const Status status = write_manifest(folder, manifest);
+    return status.ok() || !is_in_place(folder, manifest, geometry()) ? status : in_place(status);
   });
   if (Status s = impl_->group.agree(call, written); !s.ok()) return give_up(s);
   remove_older(folder, rank, ranks, manifest.generation);

@@ -91,6 +91,28 @@ TEST(ShardedFiles, AreRestoredOnAnyNumberOfRanks) {
   }
 }
 
+TEST(ShardedFiles, ASaveWritesOverNoFileOfAnEarlierOneEvenWhereTheManifestCannotBeRead) {
+  const World world = random_world(44, 20);
+  const file::Folder folder;
+  const std::string path = folder / "saved";
+  std::filesystem::create_directory(path);
+  const auto save = [&](std::size_t steps) {
+    for (const Status& s : on_every_rank(some_ranks(2), [&](Group& g) { return run_and_save(world, steps, g, path); }))
+      EXPECT_TRUE(s.ok()) << s.message();
+  };
+  save(10);
+  std::filesystem::resize_file(path + "/manifest.safetensors", 100);
+  save(20);
+  EXPECT_TRUE(std::filesystem::exists(path + "/rank-1.1.safetensors"));
+  EXPECT_TRUE(restores(world, path, 3, 19, 19));
+  // What a save that was cut off has left behind is no reason to take its name.
+  std::ofstream(path + "/rank-0.7.safetensors") << "cut off";
+  save(10);
+  EXPECT_TRUE(std::filesystem::exists(path + "/rank-1.8.safetensors"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(path), {}), 3);
+  EXPECT_TRUE(restores(world, path, 2, 9, 9));
+}
+
 TEST(ShardedFiles, OneProcesssFileOpensOnEightAndTheOtherWay) {
   const World world = random_world(46, 30);
   const file::Folder folder;

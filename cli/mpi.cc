@@ -12,7 +12,10 @@ namespace {
 
 class MpiRanks final : public Ranks {
  public:
-  MpiRanks() { MPI_Init(nullptr, nullptr); }
+  MpiRanks() {
+    int provided = 0;  // this thread alone calls MPI, beside those of an executor
+    MPI_Init_thread(nullptr, nullptr, MPI_THREAD_FUNNELED, &provided);
+  }
   ~MpiRanks() override {
     transport_.reset();
     MPI_Finalize();
@@ -37,7 +40,11 @@ class MpiRanks final : public Ranks {
 
 Result<std::unique_ptr<Ranks>> Ranks::start(std::chrono::milliseconds timeout) {
   auto ranks = std::make_unique<MpiRanks>();
-  if (Status s = ranks->open(timeout); !s.ok()) return s;
+  if (Status s = ranks->open(timeout); !s.ok()) {
+    // MPI_Finalize would wait for the rank that did not come: the process ends without it.
+    if (s.code() == Code::kPeerLost) (void)ranks.release();
+    return s;
+  }
   return std::unique_ptr<Ranks>(std::move(ranks));
 }
 

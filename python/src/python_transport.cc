@@ -1,7 +1,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
-#include <new>
+#include <exception>
 #include <string>
 
 #include "errors.hpp"
@@ -25,18 +25,30 @@ nb::object memory_of(std::span<std::byte> bytes) {
   return nb::steal(PyMemoryView_FromMemory(data, static_cast<Py_ssize_t>(bytes.size()), PyBUF_WRITE));
 }
 
-// The Status of an exception. Needs the interpreter's lock.
+Status lost(const std::string& what) { return Status::error(Code::kPeerLost, "transport", "transport: " + what); }
+
+// The Status of an exception. Needs the interpreter's lock. Throws what the exception's own attributes throw.
 Status status_of(nb::python_error& error) {
   const nb::object value = nb::borrow(error.value());
   const std::string message = nb::cast<std::string>(nb::str(value));
   const nb::object kind = nb::module_::import_("seriatim.errors").attr("Error");
   if (nb::isinstance(value, kind)) {
     const auto code = static_cast<Code>(nb::cast<int>(value.attr("code")));
+    if (code == Code::kOk || code_name(code) == "Unknown") return lost(message);
     return Status::error(
         code, nb::cast<std::string>(value.attr("argument")), message,
         {.row = nb::cast<std::int64_t>(value.attr("row")), .index = nb::cast<std::int64_t>(value.attr("index"))});
   }
-  return Status::error(Code::kPeerLost, "transport", "transport: " + message);
+  return lost(message);
+}
+
+// The same, whatever the exception is: no exception of a transport passes through the library.
+Status status_of_any(nb::python_error& error) {
+  try {
+    return status_of(error);
+  } catch (const std::exception&) {
+    return lost("it raised what cannot be shown");
+  }
 }
 
 class PythonTransport final : public Transport {
@@ -75,9 +87,11 @@ class PythonTransport final : public Transport {
     try {
       work();
     } catch (nb::python_error& error) {
-      Status status = status_of(error);
+      Status status = status_of_any(error);
       if (status.code() != Code::kInvalidArgument) broken_ = status;
       return status;
+    } catch (const std::exception& error) {
+      return broken_ = lost(error.what());
     }
     traffic_.messages += messages;
     traffic_.bytes += messages * static_cast<std::int64_t>(bytes);

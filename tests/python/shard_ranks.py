@@ -33,6 +33,8 @@ def transport_moves_bytes(transport, group):
     told = bytearray(b"told" if rank == 1 else b"0000")
     transport.broadcast(1, memoryview(told))
     assert told == b"told"
+    transport.all_gather(memoryview(b"1"), memoryview(bytearray(size)))
+    assert not transport._outgoing  # no buffer is kept for longer than its message is under way
     refusals = []
     for call in (lambda: transport.all_gather(memoryview(bytes(3 + (rank == 1))),
                                               memoryview(bytearray((3 + (rank == 1)) * size))),

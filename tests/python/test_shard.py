@@ -222,6 +222,26 @@ def test_a_rank_that_never_comes_is_lost_in_time():
     assert isinstance(caught.value, ConnectionError)
 
 
+def test_an_exception_of_a_transport_is_the_loss_of_a_rank_whatever_it_is():
+    class Unshowable(Exception):
+        def __str__(self):
+            raise ValueError
+
+    coded = seriatim.Error("no code of the library")
+    coded.code = 0
+    for raised in (Unshowable(), coded, OSError("closed")):
+        class Failing:
+            rank, size = 0, 2
+
+            def all_gather(self, block, blocks, raised=raised):
+                raise raised
+
+            send = receive = broadcast = all_gather
+
+        with pytest.raises(seriatim.PeerLost, match="transport: "):
+            seriatim.shard.meet(Failing())
+
+
 def test_what_is_no_transport_is_refused():
     with pytest.raises(seriatim.InvalidArgument, match="transport: has no"):
         seriatim.shard.meet(object())

@@ -72,8 +72,8 @@ class ShardedEngine {
   // Gives   output and lse of Engine::attend() of the whole sequences, on every rank or on one; elsewhere both may be
   //         empty
   // Errors  those of Engine::attend(), the same on every rank; those of Group::gather(). Nothing is written but for
-  //         Overflow. PeerLost also where another rank ran out of memory in the middle of the call; on that rank OutOfMemory, and
-  //         the group has ended.
+  //         Overflow. PeerLost also where another rank ran out of memory in the middle of the call; there OutOfMemory,
+  //         and the group has ended.
   Status attend(std::span<const ShardedAttendAsk> asks, ConstRows rows, Tensor output, Tensor lse,
                 AttendOptions options = {});
 

@@ -151,6 +151,9 @@ std::vector<SequenceId> ShardedCache::sequences() const {
 
 std::vector<std::int64_t> ShardedCache::even_cuts(VisibleRun run) const {
   const std::int64_t ranks = impl_->group.size();
+  // Of what is no run, cuts that are refused with it.
+  run = {std::clamp<std::int64_t>(run.anchor, 0, Geometry::kPositions - 1),
+         std::clamp<std::int64_t>(run.tokens, 0, Geometry::kPositions)};
   const std::int64_t pages = (run.tokens + ranks * impl_->page_tokens - 1) / (ranks * impl_->page_tokens);
   std::vector<std::int64_t> cuts;
   for (std::int64_t k = 1; k < ranks; ++k)

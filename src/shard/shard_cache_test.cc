@@ -52,6 +52,28 @@ TEST(ShardedPrograms, GiveTheStatesAndRefusalsOfOneCache) {
   EXPECT_GT(refused, 10);
 }
 
+TEST(ShardedCalls, AKeyThatIsNotFiniteIsNamedByItsTokenOfTheCallNotOfTheRanksPart) {
+  const World world = random_world(3, 1);
+  for (const bool from_holder : {false, true}) {
+    const auto statuses = on_every_rank(some_ranks(2), [&](Group& group) {
+      auto cache = ShardedCache::create(world.geometry, {world.options, 0.25}, group);
+      const std::int64_t cut = 32;
+      const SequenceId id = *(*cache)->add(0, {&cut, 1});
+      cache_testing::Batch batch =
+          cache_testing::make_batch(world.geometry, 0, 0, cache_testing::ids(1, 64), world.options.layers[0].indexed);
+      std::fill_n(batch.keys.begin() + static_cast<std::ptrdiff_t>(batch.keys.size() / 64 * 40), 4, std::byte{0xff});
+      auto step = (*cache)->begin();
+      if (from_holder) return step->append_from(0, id, 0, 0, 64, group.rank() == 0 ? batch.view : TokenBatch{});
+      return step->append(id, 0, batch.view);
+    });
+    for (const Status& status : statuses) {
+      EXPECT_EQ(status.code(), Code::kNotFinite);
+      EXPECT_EQ(status.message(), "rank 1: keys: element 0 of token 40 is not finite");
+      EXPECT_EQ(status.place().row, 40);
+    }
+  }
+}
+
 // A rank that lacks memory for a message of a call.
 class WithoutMemoryToSend final : public Transport {
  public:

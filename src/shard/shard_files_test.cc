@@ -175,6 +175,46 @@ TEST(ShardedPrograms, ARankLostWhileSavingLosesNothingThatWasSaved) {
   EXPECT_GT(ended, 12);
 }
 
+TEST(ShardedFiles, AManifestWithAnyByteChangedIsRefusedOrStillSaysTheSame) {
+  const World world = random_world(43, 10);
+  const file::Folder folder;
+  const std::string path = folder / "saved";
+  std::filesystem::create_directory(path);
+  for (const Status& s : on_every_rank(some_ranks(2), [&](Group& g) { return run_and_save(world, 10, g, path); }))
+    ASSERT_TRUE(s.ok()) << s.message();
+  const std::string name = path + "/manifest.safetensors";
+  std::int64_t refused = 0;
+  const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(name));
+  const auto statuses = on_every_rank(some_ranks(1), [&](Group& group) -> Status {
+    for (std::int64_t at = 0; at < bytes; ++at) {
+      std::fstream file(name, std::ios::in | std::ios::out | std::ios::binary);
+      file.seekg(at);
+      const char byte = static_cast<char>(file.get());
+      const auto put = [&](int changed) {
+        file.seekp(at);
+        file.put(static_cast<char>(changed)).flush();
+      };
+      put(byte ^ (1 << at % 8));
+      auto cache = ShardedCache::create(world.geometry, {world.options, 0.25}, group);
+      const auto restored = (*cache)->restore(path);
+      put(byte);
+      if (restored.ok()) {
+        EXPECT_TRUE(holds(**cache, *restored, world, 9)) << at;
+        continue;
+      }
+      ++refused;
+      const Code code = restored.status().code();
+      EXPECT_TRUE(code == Code::kCorrupt || code == Code::kUnsupported || code == Code::kNotFound || code == Code::kIo)
+          << at << ": " << restored.status().message();
+      EXPECT_TRUE((*cache)->sequences().empty());
+      EXPECT_EQ((*cache)->local().bytes().keys_values, 0);
+    }
+    return {};
+  });
+  EXPECT_TRUE(statuses[0].ok());
+  EXPECT_GT(refused, bytes / 2);
+}
+
 TEST(ShardedFiles, WhatIsNoSaveIsRefusedOnEveryRankAlike) {
   World world{
       cache_testing::admit(cache_testing::small_options()), cache_testing::cache_options(kLayers, 1 << 16), {}, {}, {}};

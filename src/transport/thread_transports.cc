@@ -65,7 +65,7 @@ class ThreadTransports::End final : public Transport {
   int rank() const override { return rank_; }
   int size() const override { return hub_->size; }
 
-  Status all_gather(std::span<const std::byte> block, std::span<std::byte> blocks) override {
+  Status all_gather(std::span<const std::byte> block, std::span<std::byte> blocks) override try {
     if (!broken_.ok()) return broken_;
     const std::size_t ranks = static_cast<std::size_t>(size());
     if (blocks.size() / ranks != block.size() || blocks.size() % ranks != 0)
@@ -93,6 +93,8 @@ class ThreadTransports::End final : public Transport {
       std::ranges::copy(bytes, blocks.begin() + static_cast<std::ptrdiff_t>(from * block.size()));
     }
     return {};
+  } catch (const std::bad_alloc&) {
+    return broken(transport::no_memory("blocks"));
   }
 
   Status send(int to, std::span<const std::byte> bytes) override {

@@ -60,12 +60,13 @@ class ShardedAttend {
   }
 
   Status run() {
+    if (table_.queries() == 0) return {};
     for (std::int64_t first = 0; first < table_.queries();) {
       const std::int64_t count = batch_queries(first);
       if (Status s = run_batch(first, count); !s.ok()) return s;
       first += count;
     }
-    if (options_.result >= 0 && table_.queries() > 0) {
+    if (options_.result >= 0) {
       if (Status s = group_.transport().broadcast(options_.result, std::as_writable_bytes(std::span(overflow_)));
           !s.ok())
         return s;

@@ -11,6 +11,7 @@
 
 #include "base/format.hpp"
 #include "seriatim/transport_mpi.hpp"
+#include "transport/blocks.hpp"
 #include "transport/faults.hpp"
 
 namespace seriatim {
@@ -131,17 +132,7 @@ class MpiTransport final : public Transport {
       if (from == rank_) continue;
       if (Status s = take(from, taken[static_cast<std::size_t>(from)]); !s.ok()) return s;
     }
-    for (int from = 0; from < size_; ++from) {
-      const auto& message = taken[static_cast<std::size_t>(from)];
-      if (from != rank_ && message.size() != block.size())
-        return transport::other_length("block", from, block.size(), message.size());
-    }
-    for (std::size_t from = 0; from < ranks; ++from) {
-      const std::span<const std::byte> bytes =
-          static_cast<int>(from) == rank_ ? block : std::span<const std::byte>(taken[from]);
-      std::ranges::copy(bytes, blocks.begin() + static_cast<std::ptrdiff_t>(from * block.size()));
-    }
-    return {};
+    return transport::lay_blocks(taken, rank_, block, blocks);
   } catch (const std::bad_alloc&) {
     return broken(transport::no_memory("blocks"));
   }

@@ -122,9 +122,11 @@ class Contestant {
   Tensor out() { return dense_view(static_cast<void*>(output.data()), DType::kF32, {1, 24, 256}); }
   Tensor lse_out() { return dense_view(static_cast<void*>(lse.data()), DType::kF32, {1, 24}); }
 
-  // Appends every token by `append(batch)`.
-  template <typename Append>
-  Status fill(std::int64_t tokens, const Append& append) {
+  // Appends every token, in one transaction of a Cache or a ShardedCache.
+  template <typename AnyCache>
+  Status fill(AnyCache& cache, SequenceId sequence, std::int64_t tokens) {
+    auto transaction = cache.begin();
+    if (!transaction.ok()) return transaction.status();
     const auto keys = drawn(kBatch * 512, 1);
     const auto values = drawn(kBatch * 512, 2);
     for (std::int64_t first = 0; first < tokens; first += kBatch) {
@@ -135,10 +137,10 @@ class Contestant {
       batch.keys = view(keys.data(), {count, 2, 256});
       batch.values = view(values.data(), {count, 2, 256});
       batch.index_keys = view(index_keys.data(), {count, 128});
-      if (Status s = append(batch); !s.ok()) return s;
+      if (Status s = transaction->append(sequence, 0, batch); !s.ok()) return s;
     }
     position = tokens - 1;
-    return {};
+    return transaction->commit();
   }
 
   const Geometry geometry;
@@ -163,12 +165,7 @@ class Alone final : public Contestant {
     cache_ = *std::move(cache);
     const auto sequence = cache_->add();
     if (!sequence.ok()) return sequence.status();
-    auto transaction = cache_->begin();
-    if (!transaction.ok()) return transaction.status();
-    if (Status s = fill(tokens, [&](const TokenBatch& batch) { return transaction->append(*sequence, 0, batch); });
-        !s.ok())
-      return s;
-    if (Status s = transaction->commit(); !s.ok()) return s;
+    if (Status s = fill(*cache_, *sequence, tokens); !s.ok()) return s;
     auto snapshot = cache_->snapshot(*sequence);
     if (!snapshot.ok()) return snapshot.status();
     snapshot_ = std::make_unique<Snapshot>(*std::move(snapshot));
@@ -198,12 +195,7 @@ class Sharded final : public Contestant {
     cache_ = *std::move(cache);
     const auto sequence = cache_->add(0, cache_->even_cuts({0, tokens}));
     if (!sequence.ok()) return sequence.status();
-    auto transaction = cache_->begin();
-    if (!transaction.ok()) return transaction.status();
-    if (Status s = fill(tokens, [&](const TokenBatch& batch) { return transaction->append(*sequence, 0, batch); });
-        !s.ok())
-      return s;
-    if (Status s = transaction->commit(); !s.ok()) return s;
+    if (Status s = fill(*cache_, *sequence, tokens); !s.ok()) return s;
     auto snapshot = cache_->snapshot(*sequence);
     if (!snapshot.ok()) return snapshot.status();
     snapshot_ = std::make_unique<ShardedSnapshot>(*std::move(snapshot));
